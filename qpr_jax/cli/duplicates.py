@@ -216,13 +216,17 @@ def _summarize(out: str, info: dict[str, Any], found: Pairs) -> None:
         log.info("the largest group, %s rows: %s", f"{len(group.ids):,}", name)
     judged = _judged(out, info)
     labels = counted(judged[0].labels, "label") if judged else ""
-    title = f"share of right pairs by {labels}" if judged else _ELSEWHERE
+    swept = info["thresholds"]
+    elsewhere = _ELSEWHERE if any(row["precision"] for row in swept) else ""  # of this encoder
+    title = f"share of right pairs by {labels}" if judged else elsewhere
     precisions = {estimate.threshold: precision_text(estimate) for estimate in judged}
-    if swept := info["thresholds"]:
+    if swept:
         log.info("%-11s  %8s  %8s  %9s  %s", "--threshold", "pairs", "groups", "rows left", title)
     for row in swept:
         counts = (f"{row[name]:,}" for name in ("pairs", "groups", "kept"))
-        others = "{:.2f} to {:.2f}".format(*row["precision"]) if row["precision"] else "-"
+        others = (
+            "{:.2f} to {:.2f}".format(*row["precision"]) if row["precision"] else "-"[: len(title)]
+        )
         precision = precisions.get(row["threshold"], "-") if judged else others
         log.info("%-11g  %8s  %8s  %9s  %s", row["threshold"], *counts, precision)
     no_copies = found.pairs[info["copies"] :]

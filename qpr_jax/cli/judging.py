@@ -175,7 +175,8 @@ def _implied(session: Review) -> str:
             line += f"at no threshold are {sought} of the pairs right; the best balance (F1): "
         kept = f"{estimate.pairs:,} of {counted(len(found.values), 'pair')}"
         line += f"`{flag}` of `qpr duplicates` keeps {kept} and about {estimate.share:.0%} of the "
-        return f"{line}duplicates; the share of right pairs is {estimate.precision:.3f} ({limits})"
+        line += "duplicates among these; "
+        return f"{line}the share of right pairs is {estimate.precision:.3f} ({limits})"
     limits += "; a query without an answer counts as wrong"
     line += f"the share of right first hits is {estimate.precision:.3f} ({limits})"
     swept, total = session.sweep(), estimate.precision * estimate.pairs

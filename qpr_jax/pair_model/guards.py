@@ -1,7 +1,6 @@
-"""Guards, what two texts differ in that vectors blur; shared words; contrasts, which differ so.
+"""Guards, what two texts differ in that vectors blur, and shared words.
 
-Written for English; texts of other languages have the guards of numbers and signs alone, and few
-contrasts or none.
+Written for English; texts of other languages have the guards of numbers and signs alone.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import functools
 import importlib.resources
 import itertools
-import random
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
@@ -27,7 +25,6 @@ from qpr_jax.text.differences import (
     numbers,
     numbers_moved,
     split_particles,
-    with_ending,
 )
 from qpr_jax.text.tokenizer import tokenize
 
@@ -47,12 +44,12 @@ _NO_DIGIT = re.compile(r"[^\W\d]")
 # others. Forms of a word that only differ in their ending are not listed.
 _GROUPS = importlib.resources.files("qpr_jax.pair_model").joinpath("contrasts.txt")
 ALTERNATIVES: dict[str, list[str]] = {}  # the words that a base of a word may be replaced by
-_LISTED: set[str] = set()
+LISTED: set[str] = set()
 for _group in _GROUPS.read_text("utf-8").splitlines():
     for _side, _other in itertools.permutations(map(str.split, _group.split("/")), 2):
         for _word in _side:
             ALTERNATIVES.setdefault(base(_word), []).extend(_other)
-            _LISTED.add(_word)
+            LISTED.add(_word)
 _OPPOSITES = {word: frozenset(map(base, others)) for word, others in ALTERNATIVES.items()}
 # Beginnings of opposites, and how many letters follow at least.
 _BEGINNINGS = (
@@ -77,7 +74,8 @@ _CONVERSES = tuple(
         ("open close shut", "until till late long"),
     )
 )
-_ROLES = ("from", "to", "into", "before", "after", "than", "over", "under", "above", "below")
+_SIDES = "from to into before after than over under above below with without"
+_ROLES = tuple(_SIDES.split())
 _STEM = 4  # letters of a word that are compared where its form does not count
 _ALIKE = 2 / 3  # share of the stems of two texts that both have
 _RELATED = 1 / 2  # the same, of texts with opposites: few of one meaning have any
@@ -104,24 +102,6 @@ _SMALL_WORDS = (
 SMALL_WORDS = frozenset(_SMALL_WORDS.split())
 # What has one of these does not do what it should.
 _FAULTS = frozenset(("broken", "broke", "dead", "defective", "down", "failed", "fails", "faulty"))
-_NEGATED = re.compile(
-    r"\b(?:(can)(?:not|'t| not)"
-    r"|(do|does|did|is|are|was|were|should|would|could|has|have)(?:n't| not))\b",
-    re.IGNORECASE,
-)
-_AFFIRMED = re.compile(
-    r"\b(?:can|could|should|would|will|do|does|did|is|are|was|were|has|have)"
-    r"(?: (?:i|you|we|they|he|she|it|people|someone|there|this|that))?\b",
-    re.IGNORECASE,
-)
-# "Is it not free?" asks the same as "Is it free?"; "Can I not log in?" does not.
-_YES_OR_NO = re.compile(
-    r"\W*(?:is|are|was|were|do|does|did|has|have|will|would|should|could)(?:n't)?\b", re.IGNORECASE
-)
-_NEGATION = re.compile(r"\b(?:not?|never|cannot|without)\b|n't\b", re.IGNORECASE)
-_NUMBER = re.compile(r"(?<![\w.,])[1-9]\d{0,5}(?![\w.,]*\d|[a-z])")
-_WORD = re.compile(r"[^\W\d_]+")
-_ENDING = re.compile("(?:s|ed|ing)$")
 
 
 class _Facts(NamedTuple):
@@ -202,6 +182,7 @@ def _compare(first: _Facts, second: _Facts) -> tuple[float, ...]:
     related = len(shared) >= _RELATED * len(either)
     clear = any(alike or (related and SMALL_WORDS.isdisjoint(pair)) for pair in affirmed)
     swapped = (alike and _swapped(first, second)) or _exchanged(first.tokens, second.tokens)
+    swapped = swapped or _lacks(first.roles, second.roles) or _lacks(second.roles, first.roles)
     affirming, denying = (second, first) if first.negates else (first, second)
     faulty = bool((affirming.words & _FAULTS) - denying.words)
     found = (
@@ -262,6 +243,11 @@ def _swapped(first: _Facts, second: _Facts) -> bool:
     )
 
 
+def _lacks(first: dict[str, tuple[str, str]], second: dict[str, tuple[str, str]]) -> bool:
+    """Return whether the second text is without what the first is with."""
+    return "with" in first and first["with"][1] == second.get("without", ("", ""))[1]
+
+
 def _exchanged(first: Sequence[str], second: Sequence[str]) -> bool:
     """Return whether the texts differ in two words that swap places: salt in the sugar."""
     pairs = [*zip(first, second, strict=False)]
@@ -304,46 +290,3 @@ def compare_words(first: Sequence[str], second: Sequence[str]) -> np.ndarray:
     pairs = zip(map(_read, first), map(_read, second), strict=True)
     rows = [_compare(one, other) for one, other in pairs]
     return np.array(rows, np.float64).reshape(-1, len(GUARDS) + 1)
-
-
-def contrasts(text: str, rng: random.Random) -> list[str]:
-    """Return at most three contrasts: negated or affirmed, another number, an opposite."""
-    return [*filter(None, (negated(text), other_number(text, rng), opposite(text, rng)))]
-
-
-def negated(text: str) -> str:
-    """Add "not" after the first auxiliary and its pronoun, or take a negation away; "" if none."""
-    text = text.replace("\u2019", "'")
-    if (match := _NEGATED.search(text)) and not _YES_OR_NO.match(text):
-        return text[: match.start()] + (match[1] or match[2]) + text[match.end() :]
-    if _YES_OR_NO.match(text) or _NEGATION.search(text):
-        return ""
-    if match := _AFFIRMED.search(text):
-        return f"{text[: match.end()]} not{text[match.end() :]}"
-    return ""
-
-
-def other_number(text: str, rng: random.Random) -> str:
-    """Raise one number by at least 1, at most a third of it (or 2) and 30; "" without a number."""
-    matches = [*_NUMBER.finditer(text)]
-    if not matches:
-        return ""
-    match = rng.choice(matches)
-    number = int(match[0])
-    other = number + rng.randint(1, max(2, min(number // 3, 30)))
-    return text[: match.start()] + str(other) + text[match.end() :]
-
-
-def opposite(text: str, rng: random.Random) -> str:
-    """Replace one word by an opposite, or another day, month, color or count; "" for none."""
-    matches = [match for match in _WORD.finditer(text) if base(match[0].lower()) in ALTERNATIVES]
-    if not matches:
-        return ""
-    match = rng.choice(matches)
-    word = match[0].lower()
-    other = rng.choice(ALTERNATIVES[base(word)])
-    if word not in _LISTED and (ending := _ENDING.search(word)):
-        other = with_ending(other, ending[0])
-    if match[0][0].isupper():
-        other = other.capitalize()
-    return text[: match.start()] + other + text[match.end() :]

@@ -1,4 +1,7 @@
-"""What the words model learns from: pairs of questions, their labels and their features.
+"""What the words model learns from: pairs of questions, their labels and features; contrasts.
+
+A contrast is a question that means something else, as vectors hardly tell: with another number, a
+negation or an opposite. It is written for English.
 
 Nothing is learned from pairs with a test question.
 """
@@ -6,6 +9,7 @@ Nothing is learned from pairs with a test question.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -17,8 +21,9 @@ from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.evaluation.retrieval import RankFn, exact_search, rank
 from qpr_jax.index.close_pairs import pair_distances
 from qpr_jax.pair_model.features import MOST, FeatureExtractor
-from qpr_jax.pair_model.guards import contrasts
+from qpr_jax.pair_model.guards import ALTERNATIVES, LISTED
 from qpr_jax.pair_model.words import WORD_WEIGHTS, pair_features
+from qpr_jax.text.differences import base, with_ending
 from qpr_jax.training.evaluator import sample_questions
 from qpr_jax.training.train_data import TrainDataset
 
@@ -28,6 +33,24 @@ SHARE = 34 / 300  # of duplicates among the hits of a search: results/judged_hit
 _NEAREST = 20  # hits that are near pairs
 _MOST = 5000  # questions of a split whose hits, or contrasts, are looked at
 _TAUGHT, _TAUGHT_HITS = 80_000, 10  # training questions, and hits of each
+_NEGATED = re.compile(
+    r"\b(?:(can)(?:not|'t| not)"
+    r"|(do|does|did|is|are|was|were|should|would|could|has|have)(?:n't| not))\b",
+    re.IGNORECASE,
+)
+_AFFIRMED = re.compile(
+    r"\b(?:can|could|should|would|will|do|does|did|is|are|was|were|has|have)"
+    r"(?: (?:i|you|we|they|he|she|it|people|someone|there|this|that))?\b",
+    re.IGNORECASE,
+)
+# "Is it not free?" asks the same as "Is it free?"; "Can I not log in?" does not.
+_YES_OR_NO = re.compile(
+    r"\W*(?:is|are|was|were|do|does|did|has|have|will|would|should|could)(?:n't)?\b", re.IGNORECASE
+)
+_NEGATION = re.compile(r"\b(?:not?|never|cannot|without)\b|n't\b", re.IGNORECASE)
+_NUMBER = re.compile(r"(?<![\w.,])[1-9]\d{0,5}(?![\w.,]*\d|[a-z])")
+_WORD = re.compile(r"[^\W\d_]+")
+_ENDING = re.compile("(?:s|ed|ing)$")
 
 
 class Examples(NamedTuple):
@@ -179,3 +202,46 @@ def assign_folds(dataset: TrainDataset, count: int, seed: int) -> tuple[np.ndarr
     folds = np.full(len(dataset.data.questions), -1)
     folds[queries] = np.random.default_rng([seed, 1]).permutation(len(distinct))[at] % count
     return queries, folds
+
+
+def contrasts(text: str, rng: random.Random) -> list[str]:
+    """Return at most three contrasts: negated or affirmed, another number, an opposite."""
+    return [*filter(None, (negated(text), other_number(text, rng), opposite(text, rng)))]
+
+
+def negated(text: str) -> str:
+    """Add "not" after the first auxiliary and its pronoun, or take a negation away; "" if none."""
+    text = text.replace("\u2019", "'")
+    if (match := _NEGATED.search(text)) and not _YES_OR_NO.match(text):
+        return text[: match.start()] + (match[1] or match[2]) + text[match.end() :]
+    if _YES_OR_NO.match(text) or _NEGATION.search(text):
+        return ""
+    if match := _AFFIRMED.search(text):
+        return f"{text[: match.end()]} not{text[match.end() :]}"
+    return ""
+
+
+def other_number(text: str, rng: random.Random) -> str:
+    """Raise one number by at least 1, at most a third of it (or 2) and 30; "" without a number."""
+    matches = [*_NUMBER.finditer(text)]
+    if not matches:
+        return ""
+    match = rng.choice(matches)
+    number = int(match[0])
+    other = number + rng.randint(1, max(2, min(number // 3, 30)))
+    return text[: match.start()] + str(other) + text[match.end() :]
+
+
+def opposite(text: str, rng: random.Random) -> str:
+    """Replace one word by an opposite, or another day, month, color or count; "" for none."""
+    matches = [match for match in _WORD.finditer(text) if base(match[0].lower()) in ALTERNATIVES]
+    if not matches:
+        return ""
+    match = rng.choice(matches)
+    word = match[0].lower()
+    other = rng.choice(ALTERNATIVES[base(word)])
+    if word not in LISTED and (ending := _ENDING.search(word)):
+        other = with_ending(other, ending[0])
+    if match[0][0].isupper():
+        other = other.capitalize()
+    return text[: match.start()] + other + text[match.end() :]

@@ -4,7 +4,7 @@ It must learn from questions that the encoder was not trained on: all members of
 clusters. Weights of words, and first weights of the network, are learned from training questions.
 Then the network learns to sort the hits of validation questions, and to tell pairs apart: labeled
 ones and, with less weight, the nearest hits of validation questions, some of which are duplicates
-that nobody labeled, and contrasts (`pair_model.guards`), which are nearer than most paraphrases.
+that nobody labeled, and contrasts (`pair_examples`), which are nearer than most paraphrases.
 Last, a scale is fitted to the labeled pairs alone, so that the sigmoid is a probability.
 
 The judge is such a model of a teacher's vectors. It sorts lists of questions, and a student learns
@@ -36,7 +36,6 @@ from qpr_jax.index.vectors import Vectors
 from qpr_jax.locations import FittedModel, read_encoder_and_model
 from qpr_jax.pair_model.features import FeatureExtractor, zero_weights
 from qpr_jax.pair_model.fitting import logistic, refit
-from qpr_jax.pair_model.guards import contrasts
 from qpr_jax.pair_model.plain import general_model
 from qpr_jax.pair_model.terms import Frequencies
 from qpr_jax.pair_model.words import Network, WordsModel
@@ -47,6 +46,7 @@ from qpr_jax.training.pair_examples import (
     SHARE,
     Examples,
     assign_folds,
+    contrasts,
     find_hits,
     labeled_pairs,
     near_pairs,

@@ -12,8 +12,8 @@ from qpr_jax.data.generated_questions import synthetic_pairs
 from qpr_jax.data.question_pairs import transitive_clusters
 from qpr_jax.data.splits import SPLITS, split_by_cluster
 from qpr_jax.errors import UserError
-from qpr_jax.pair_model.guards import contrasts, negated, opposite, other_number
 from qpr_jax.text.tokenizer import normalized_text
+from qpr_jax.training.pair_examples import contrasts, negated, opposite, other_number
 
 
 def test_sizes():
