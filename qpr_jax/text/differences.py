@@ -10,7 +10,7 @@ import itertools
 import operator
 import re
 from collections.abc import Container, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from qpr_jax.text.cleaning import number_list
 from qpr_jax.text.tokenizer import nfkc, nfkc_lower, split_at_words, tokenize
@@ -51,7 +51,9 @@ def numbers_moved(first: Sequence[str], second: Sequence[str], small: Container[
     )
 
 
-def _with_sides(tokens: Sequence[str], small: Container[str]) -> Iterator[tuple[str, set[Any]]]:
+def _with_sides(
+    tokens: Sequence[str], small: Container[str]
+) -> Iterator[tuple[str, set[tuple[int, str]]]]:
     """Yield each number of tokens with the words before it (-1) and behind it (1), or its code."""
     words = ["", *tokens, ""]
     for before, token, after in zip(words, words[1:], words[2:], strict=False):

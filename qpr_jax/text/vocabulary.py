@@ -45,9 +45,8 @@ class Vocabulary:
     A word without an id becomes the bin of its hash. With `subwords` it is one token, the sum of
     the bins of its 3- to 5-grams, which share most with those of a misspelling, and of the word
     that it may misspell; but if one of `words` has the same spelling without accents (see `fold`),
-    it has the id of that word. A code
-    with an unknown word is one token, too, the sum of its words (see `join_codes`). Signs are words
-    then (see `tokenize`).
+    it has the id of that word. A code with an unknown word is one token, too, the sum of its words
+    (see `join_codes`). Signs are words then (see `tokenize`).
 
     Attributes:
       bins: the number of ids that all other words share.
@@ -95,7 +94,7 @@ class Vocabulary:
         """Return the id of a word without one of its own; one of `unknown` is added there."""
         if not self.subwords:
             return self.first_bin + zlib.crc32(word.encode()) % self.bins
-        id = unknown.get(word) or self._by_folded.get(fold(word))
+        id = unknown.get(word) or self._spelling.places.get(fold(word))
         return id or unknown.setdefault(word, self.size + len(unknown))
 
     def is_known(self, token_ids: np.ndarray) -> np.ndarray:
@@ -124,7 +123,7 @@ class Vocabulary:
 
     @functools.cached_property
     def _known_grams(self) -> _FourGrams:
-        return _FourGrams(self._by_folded)
+        return _FourGrams(self._spelling.places)
 
     def _rows(self, word: str) -> list[int]:
         """Return the rows of a word's n-grams, or of the words that "_" joins; "____" has none."""
@@ -134,7 +133,7 @@ class Vocabulary:
             return self._ngram_rows(word) + [found] * _WEIGHT * bool(found)
         rows = []
         for piece in filter(None, pieces):
-            id = self._by_folded.get(piece)
+            id = self._spelling.places.get(piece)
             rows += [id] if id else self._ngram_rows(piece)
         return rows
 
@@ -147,11 +146,7 @@ class Vocabulary:
 
     def knows(self, word: str) -> bool:
         """Return whether a word in lower case has an id of its own, accents aside."""
-        return word in self._ids or fold(word) in self._by_folded
-
-    @property
-    def _by_folded(self) -> dict[str, int]:
-        return self._spelling.places
+        return word in self._ids or fold(word) in self._spelling.places
 
 
 class Spelling:
