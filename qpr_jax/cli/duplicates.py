@@ -76,6 +76,7 @@ def _check_rule(keep: str) -> None:
 @cli.option("--clean/--no-clean", default=True, help="Leave out HTML and shared sentences.")
 @cli.option("--groups", type=click.Choice(["complete", "closure"]), help=_GROUPS)
 @cli.option("--keep", default="first", callback=cli.checked(_check_rule), help=_KEEP)
+@cli.option("--labels", type=cli.FILE, help="Labels of `qpr review`, which decide about pairs.")
 @cli.option("--output", type=click.Choice(["csv", "tsv", "jsonl", "parquet"]), help=_OUTPUT)
 @cli.option("--excel", is_flag=True, help="Write CSV or TSV for spreadsheets.")
 @cli.questions_input(ids=True, payload=True)
@@ -93,6 +94,7 @@ def duplicates(
     clean: bool,
     groups: Linkage | None,
     keep: str,
+    labels: str | None,
     output: str | None,
     excel: bool,
     read: cli.Read,
@@ -143,6 +145,7 @@ def duplicates(
         clean=clean,
         groups=groups,
         keep=keep,
+        labels=labels,
     )
     name = encoder or incremental or pathlib.Path(default).name
     return _save(out, found, name, index, output, separator)

@@ -154,7 +154,8 @@ def _next_step(session: Review, pairs: str) -> str:
     except UserError as error:
         return f"{start}; `qpr calibrate` would refuse now: {error.what}"
     command = shlex.join(["qpr", "calibrate", encoder, str(session.path), "--out", str(fitted)])
-    again = f"find duplicates again with `--encoder {shlex.quote(str(fitted))}` in another folder"
+    options = shlex.join(["--encoder", str(fitted), "--labels", str(session.path)])
+    again = f"find duplicates again with `{options}` in another folder"
     return f"next: `{command}` fits the scores to the labels; then {again}"
 
 

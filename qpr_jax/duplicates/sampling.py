@@ -10,26 +10,38 @@ over a grid), which fills strata without a label; the mean of label minus fitted
 drawn towards 0 where a band has few.
 
 Of queries that nobody labeled, a random sample is judged by its first hits.
+
+Where duplicates are found again, `apply_labels` lets the labels decide, whatever the score.
 """
 
 from __future__ import annotations
 
+import collections
+import itertools
+import logging
 import math
 import pathlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from qpr_jax.data.question_pairs import read_question_pairs
 from qpr_jax.data.tables import Table
 from qpr_jax.duplicates.output import INFO, Pair, write_tables
 from qpr_jax.duplicates.pairs import SWEPT
-from qpr_jax.errors import UserError
+from qpr_jax.duplicates.rows import Rows
+from qpr_jax.errors import UserError, counted
 from qpr_jax.evaluation.scores import wilson
 from qpr_jax.files import StrPath, write_json
+from qpr_jax.index.close_pairs import Pairs, pair_distances
 from qpr_jax.pair_model.hits import text_of
 from qpr_jax.results import TableColumns
 from qpr_jax.retriever import Retriever
+from qpr_jax.text.cleaning import folded
+
+log = logging.getLogger("qpr_jax")
 
 QUANTILE = 1.6448536269514722  # of the normal distribution, for intervals of 90 %
 EACH = 10  # labels of each band that are asked first
@@ -232,3 +244,45 @@ def write_first_hits(folder: StrPath, retriever: Retriever, queries: Table, coun
     info = {"first_hits": True, "encoder": retriever.encoder_name, "queries": len(line_of)}
     info |= {"sample": len(texts), "id_column": "id2", "payload": payload, "files": ["pairs.csv"]}
     write_json(pathlib.Path(folder, INFO), info)
+
+
+def apply_labels(
+    path: StrPath, rows: Rows, vectors: np.ndarray, pairs: Pairs, scores: np.ndarray
+) -> tuple[Pairs, np.ndarray]:
+    """Leave out the pairs that a file labels 0, and give those that it labels 1 the score 1.
+
+    A pair labeled 1 that was not found is added, if its rows may be compared. A message says how
+    many labels are on texts that no row has. UserError where the file has no labels.
+    """
+    count, labels = len(vectors), dict(_read_labels(path, rows))
+    same = np.array([key for key, label in labels.items() if label], np.int64)
+    other = np.array([key for key, label in labels.items() if not label], np.int64)
+    keys = pairs.first * count + pairs.second
+    kept = ~np.isin(keys, other)
+    first, second = np.divmod(np.setdiff1d(same, keys), count)
+    added = Pairs(first, second, pair_distances(vectors, first, second))
+    joined = Pairs(*map(np.concatenate, zip(added, pairs.where(kept), strict=True)))
+    scores = np.where(np.isin(keys, same), 1.0, scores)[kept]
+    return joined, np.concatenate([np.ones(len(first)), scores])
+
+
+def _read_labels(path: StrPath, rows: Rows) -> Iterator[tuple[int, bool]]:
+    """Yield the labeled pairs of entries, as `smaller * E + greater`, and their labels."""
+    data, entries = read_question_pairs(path, weighted=True), collections.defaultdict(set)
+    for question, entry in zip(rows.questions, rows.entries.tolist(), strict=True):
+        entries[folded(question.text)].add(entry)
+    ends, unknown = [entries[folded(text)] for text in data.questions], 0
+    for (one, other), label in zip(data.pairs.tolist(), data.is_duplicate.tolist(), strict=True):
+        unknown += not (ends[one] and ends[other])
+        for first, second in map(sorted, itertools.product(ends[one], ends[other])):
+            if first != second and _compared(rows, first, second):
+                yield first * len(rows.entry_texts) + second, label
+    if unknown:
+        log.warning("%s: %s on texts that no row has", path, counted(unknown, "label"))
+
+
+def _compared(rows: Rows, first: int, second: int) -> bool:
+    """Return whether a search compares two entries: not rows of other blocks, or two old ones."""
+    new = int(rows.is_new[first]) + int(rows.is_new[second])
+    least, most = {"all": (0, 2), "new": (1, 2), "across": (1, 1)}[rows.compare]
+    return rows.names[first] == rows.names[second] and least <= new <= most

@@ -23,6 +23,7 @@ from qpr_jax.duplicates.rows import (
     leave_out_indexed,
     make_rows,
 )
+from qpr_jax.duplicates.sampling import apply_labels
 from qpr_jax.encoders.encoder import Encoder, say_unknown_words
 from qpr_jax.encoders.load import default_folder
 from qpr_jax.errors import UserError
@@ -55,6 +56,7 @@ def find_duplicates(
     clean: bool = True,
     groups: Linkage | None = None,
     keep: str = "first",
+    labels: StrPath | None = None,
     memory: int | None = None,
     text_column: str | None = None,
     id_column: str | None = None,
@@ -87,6 +89,8 @@ def find_duplicates(
       keep: the row of a group that stays: "first", "longest", "central" (nearest to the mean), or
         "max:COLUMN", the greatest of a column of numbers of one unit, of instants or of versions.
         A row of `against` comes before.
+      labels: a file of labeled pairs, as of `qpr review`: pairs labeled 0 are left out, and those
+        labeled 1 have the score 1.
       memory: bytes for the pairs; None: half of what the machine has left.
 
     Raises:
@@ -108,6 +112,7 @@ def find_duplicates(
         clean=clean,
         groups=groups,
         keep=keep,
+        labels=labels,
         memory=memory,
     )
 
@@ -121,6 +126,7 @@ def find_pairs(
     max_distance: float | None = None,
     groups: Linkage | None = None,
     keep: str = "first",
+    labels: StrPath | None = None,
     memory: int | None = None,
     **of_rows: Any,
 ) -> Pairs:
@@ -147,7 +153,11 @@ def find_pairs(
     vectors = encode_entries(rows, found, indexed, cleaner=cleaner)
     least = None if threshold is None else min(threshold, LOWEST)
     near, scores = _score_near(rows, vectors, model, least, max_distance, memory)
-    first, second, distances = near.pairs
+    pairs = near.pairs
+    if labels is not None:
+        pairs, scores = apply_labels(labels, rows, vectors, pairs, scores)
+    order = _strongest_first(pairs, scores)
+    first, second, distances = pairs.where(order)
     table.typed = index is None  # else some of its rows are left out
     return Pairs(
         rows=rows,
@@ -156,7 +166,7 @@ def find_pairs(
         model=model,
         first=first,
         second=second,
-        scores=scores,
+        scores=scores[order],
         distances=distances,
         least=least,
         farthest=max_distance,
@@ -244,7 +254,7 @@ def _score_near(
     max_distance: float | None,
     memory: int | None,
 ) -> tuple[close.ClosePairs, np.ndarray]:
-    """Find the pairs of entries with a least score, strongest first, and their scores [P]."""
+    """Find the pairs of entries with a least score, and their scores [P]."""
     spreads = model.spreads(neighbor_distances(vectors))
     limit, keep = np.inf if max_distance is None else max_distance, None
     codes, found = [np.zeros(0, np.int64)], [np.zeros(0)]  # of pairs with a score, and that
@@ -273,9 +283,7 @@ def _score_near(
             scores = _score(rows, pairs, model, spreads)
     copies = _copies_across(rows)
     pairs = close.Pairs(*map(np.concatenate, zip(copies, pairs, strict=True)))
-    scores = np.append(np.ones(len(copies.first)), scores)
-    order = _strongest_first(pairs, scores)
-    return near._replace(pairs=pairs.where(order)), scores[order]
+    return near._replace(pairs=pairs), np.append(np.ones(len(copies.first)), scores)
 
 
 def _search(
