@@ -20,10 +20,12 @@ from qpr_jax.training.config import TrainConfig, gives_vectors, refuse_if, train
 from qpr_jax.training.model_families import family_of
 from qpr_jax.training.sources import SOURCES, unlabeled_texts
 from qpr_jax.training.teacher import (
+    ROTATED,
     SAMPLE,
     Teacher,
     cached_vectors,
     given_vectors,
+    nearest_rotation,
     principal_components,
     teacher_words,
 )
@@ -140,7 +142,8 @@ def make_teacher(config: TrainConfig, dataset: TrainDataset, encoder: Encoder | 
     """Make the teacher of a training; its vectors are computed unless they are cached.
 
     `encoder`: of `teacher.model`; None if that is a file of vectors. UserError if it has fewer
-    dimensions than the student.
+    dimensions than the student. A student that starts from an encoder learns the teacher's vectors
+    rotated to be near its own.
     """
     sources = dataset.translations.sources if dataset.translations else []
     questions = [dataset.data.questions, dataset.unlabeled, sources]
@@ -155,10 +158,16 @@ def make_teacher(config: TrainConfig, dataset: TrainDataset, encoder: Encoder | 
             lambda: [cached_vectors(encoder, part) for part in questions if len(part)]
         )
     teacher = Teacher(tuple(parts), None, encoder)
-    if dimension == size:
+    if dimension == size and not dataset.start:
         return teacher
     rows = dataset.trainable_rows
     encoded = rows[rows < dataset.first_target]
-    sample = np.sort(np.random.default_rng(0).permutation(encoded)[:SAMPLE])
-    components = principal_components(teacher.vectors(sample), dimension)
+    sample = np.random.default_rng(0).permutation(encoded)[: ROTATED if dataset.start else SAMPLE]
+    sample.sort()
+    vectors = teacher.vectors(sample)
+    components = principal_components(vectors, dimension)
+    if dataset.start:
+        texts = [text for part in questions for text in part]
+        own = dataset.start.encode([texts[row] for row in sample])
+        components = components @ nearest_rotation(vectors @ components, own)
     return teacher._replace(components=distributed.from_first(components))

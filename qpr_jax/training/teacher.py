@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 NEIGHBORS = 10
 SAMPLE = 50_000  # questions to compute principal components from
+ROTATED = 20_000  # as many, where a student that starts from an encoder encodes them, too
 _CHUNK = 16_384
 
 
@@ -146,3 +147,15 @@ def principal_components(vectors: np.ndarray, dimension: int) -> np.ndarray:
     """The principal directions, which keep most of the inner products: float32 [t, dimension]."""
     _, directions = np.linalg.eigh(vectors.T @ vectors)
     return np.ascontiguousarray(directions[:, ::-1][:, :dimension])
+
+
+def nearest_rotation(vectors: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """The rotation or reflection R for which `vectors @ R` is nearest to `targets`: float32 [d, d].
+
+    Both are floating [n, d].
+
+    Source:
+      Schönemann (1966), "A Generalized Solution of the Orthogonal Procrustes Problem".
+    """
+    left, _, right = np.linalg.svd(vectors.T @ targets)
+    return np.ascontiguousarray(left @ right)

@@ -18,7 +18,7 @@ from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.training.config import load_config, override
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.draws import READ
-from qpr_jax.training.model_families import family_of
+from qpr_jax.training.model_families import family_of, read_start
 from qpr_jax.training.objectives import make_objectives
 from qpr_jax.training.pair_model_job import sort_lists
 from qpr_jax.training.run import train_and_evaluate
@@ -134,6 +134,21 @@ def test_a_users_vectors_teach_as_a_model_does_if_they_fit(config, tmp_path):
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     np.testing.assert_allclose(teacher.vectors(np.arange(4)), unit[:4], atol=2e-3)
     assert teacher.targets(np.arange(4)).shape == (4, 16)
+
+
+@pytest.mark.parametrize("more", [0, 16])
+def test_a_student_of_an_encoder_learns_vectors_near_its_own(tmp_path, more):
+    """The teacher's are its own, rotated among more numbers."""
+    path = tmp_path / "given.npy"
+    changes = {"teacher.model": str(path), "encoder.pretrained": str(TINY)}
+    config = load_config("synthetic_sdml:smoke", changes)
+    start = read_start(config)
+    own = start.encode(load_dataset(load_config("synthetic_sdml:smoke"), None).data.questions)
+    size = start.dimension + more
+    rotation, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(size, size)))
+    np.save(path, (np.pad(own, [(0, 0), (0, more)]) @ rotation).astype(np.float32))
+    targets = load_dataset(config, None, start).teacher.targets(np.arange(len(own)))
+    np.testing.assert_allclose(targets, own, atol=1e-3)
 
 
 @pytest.mark.parametrize(
