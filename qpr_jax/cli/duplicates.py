@@ -260,8 +260,8 @@ def _judged(out: str, info: dict[str, Any]) -> list[Estimate]:
     from qpr_jax.duplicates.review import LABELS_FILE, sweep_labels
 
     pairs, labels = pathlib.Path(out, info["files"][0]), pathlib.Path(out, LABELS_FILE)
-    if not (labels.exists() and info["pairs"]):
-        return []
+    if info["labels"] or not (labels.exists() and info["pairs"]):
+        return []  # pairs that labels decided about are no sample
     if not (swept := sweep_labels(pairs, labels)):
         log.info("%s: no label is on a pair with the score that it has here", labels)
     return swept

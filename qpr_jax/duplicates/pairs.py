@@ -89,6 +89,7 @@ class Pairs:
     linkage: Linkage = "complete"
     rule: str = "first"
     version: str = ""  # of the index that the table was compared with
+    labels: str | None = None  # the file of labels that decide
 
     def at_least(self, threshold: float) -> Pairs:
         """Move the least score. UserError where such pairs were not looked for."""
@@ -181,6 +182,7 @@ class Pairs:
             "largest_group": max(sizes, default=0),
             "kept": len(self.deduplicated),
             "missed": self.missed,
+            "labels": self.labels,
             "id_column": self.table.chosen.id or "id",
             "payload": [*self.rows.fields],
         }

@@ -176,6 +176,7 @@ def find_pairs(
         linkage=linkage,
         rule=keep,
         version=version,
+        labels=None if labels is None else str(labels),
     )
 
 
