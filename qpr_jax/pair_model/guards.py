@@ -86,8 +86,16 @@ _LETTER = re.compile(
     r"(?<![\w'\u2019.&/-])(?:[B-HJ-Zbcdfghjlmpq]|(?!i)[a-z](?=\W*$)"
     r"|(?<=[\w,] )A(?=\s+[a-z]|\W*$))(?![\w'\u2019&/-]|\.\w)"
 )
+# Signs of money and shares beside a number, and codes of currencies, as the words they stand for.
+_MONEY = {"$": "dollar", "\xa3": "pound", "\u20ac": "euro", "\xa5": "yen", "\u20b9": "rupee"}
+_UNITS = _MONEY | {"%": "percent", "per cent": "percent"}
+_UNITS |= {"usd": "dollar", "gbp": "pound", "eur": "euro", "jpy": "yen", "inr": "rupee"}
+_AMOUNT = re.compile(rf"([{''.join(_MONEY)}])\s?(\d(?:[\d.,]*\d)?)")
+_UNIT = re.compile(rf"(?<=\d)\s?[%{''.join(_MONEY)}]|(?i:\b(?:usd|gbp|eur|jpy|inr|per cent)\b)")
+_NUMBER_SIGN = re.compile(r"(?<!\w)#(?=\d)")  # #1043 is 1043
+_PLURAL = re.compile(r"\b([A-Z]{2,}|[^\W\d_]+\d+)s\b")  # PDFs, P60s
 _JOINS = frozenset(("and", "or", "nor", "with", "vs", "versus"))  # words in any order
-_SENTENCE = re.compile(r"[.!?\u3002\uff01\uff1f](?=\s|$)|[\r\n\u3002\uff01\uff1f]+")
+_SENTENCE = re.compile(r"(?<!\.[^\W\d_])[.!?\u3002\uff01\uff1f](?=\s|$)|[\r\n\u3002\uff01\uff1f]+")
 _GREETING = re.compile(r"\bgood (?:morning|afternoon|evening|night|day)\b", re.IGNORECASE)
 # Words that say nothing of what a text is about: those of negations and greetings among them.
 _SMALL_WORDS = (
@@ -121,7 +129,7 @@ class _Facts(NamedTuple):
 
 @functools.lru_cache(1 << 16)
 def _read(text: str) -> _Facts:
-    text = _GREETING.sub(" ", text)
+    text = _plain(_GREETING.sub(" ", text))
     tokens = tokenize(text)
     words = frozenset(tokens)
     verbs = split_particles(tokens)
@@ -144,6 +152,13 @@ def _read(text: str) -> _Facts:
         frozenset(tokenize(text, signs=True)) - words,
         tuple(_stems(split_particles(tokenize(part))) for part in parts) if several else (),
     )
+
+
+def _plain(text: str) -> str:
+    """Write amounts alike, and acronyms and codes in singular."""
+    text = _AMOUNT.sub(lambda found: f" {found[2]} {_UNITS[found[1]]} ", text)
+    text = _UNIT.sub(lambda found: f" {_UNITS[found[0].strip().lower()]} ", text)
+    return _PLURAL.sub(r"\1", _NUMBER_SIGN.sub("", text))
 
 
 def _stems(words: Iterable[str]) -> frozenset[str]:
@@ -175,6 +190,7 @@ def _compare(first: _Facts, second: _Facts) -> tuple[float, ...]:
     for verbs, words in _CONVERSES:
         if first.words.isdisjoint(words) != second.words.isdisjoint(words):
             affirmed = {pair for pair in affirmed if not verbs.issuperset(pair)}
+    first_names, second_names = first.names - second.names, second.names - first.names
     apart = {base(name)[:_STEM] for name in first.names | second.names}
     apart |= {word[:_STEM] for pair in opposites for word in pair}
     shared, either = (first.stems & second.stems) - apart, (first.stems | second.stems) - apart
@@ -190,7 +206,7 @@ def _compare(first: _Facts, second: _Facts) -> tuple[float, ...]:
         all(missing) or bool(moved) or (alike and _signs_differ(first.signs, second.signs)),
         alike and first.negates != second.negates and affirmed == opposites and not faulty,
         clear or swapped,
-        alike and bool(first.names - second.words) and bool(second.names - first.words),
+        alike and bool(first_names - second.words) and bool(second_names - first.words),
         _adds_a_sentence(first, second) or _adds_a_sentence(second, first),
     )
     one = not any(found) and _one_word_differs(first.tokens, second.tokens)
