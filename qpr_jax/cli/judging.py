@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("qpr_jax")
 
+_BALANCE = "the best balance (F1): "
+
 
 @cli.command(stopped="every label given is on disk")
 @cli.argument("pairs", type=cli.PATH)
@@ -159,25 +161,41 @@ def _next_step(session: Review, pairs: str) -> str:
     return f"next: `{command}` fits the scores to the labels; then {again}"
 
 
+def _kept(session: Review, estimate: Estimate) -> str:
+    """Return what a threshold keeps, and how much of that is right."""
+    from qpr_jax.duplicates.sampling import threshold_of
+
+    found = session.found
+    flag = f"--{found.option.replace('_', '-')} {threshold_of(found.values, estimate)!r}"
+    kept = f"{estimate.pairs:,} of {counted(len(found.values), 'pair')}"
+    line = f"`{flag}` of `qpr duplicates` keeps {kept} and about {estimate.share:.0%} of the "
+    line += "duplicates among these; the share of right pairs is "
+    return f"{line}{estimate.precision:.3f} ({_limits(estimate)})"
+
+
+def _limits(estimate: Estimate) -> str:
+    if estimate.low == estimate.high:
+        return "all of them have labels"
+    return f"90 % interval {estimate.low:.3f} to {estimate.high:.3f}"
+
+
 def _implied(session: Review) -> str:
     """Return the recommended threshold and its precision, with the interval."""
-    from qpr_jax.duplicates.review import threshold_of
+    from qpr_jax.duplicates.sampling import BEST_F1
 
     found, estimate, sought = session.found, session.estimate(), f"{session.precision:g}"
     if estimate is None:
         return "no label"
     line = f"{session.path}: {counted(estimate.labels, 'label')}: "
-    limits = f"90 % interval {estimate.low:.3f} to {estimate.high:.3f}"
-    if estimate.low == estimate.high:
-        limits = "all of them have labels"
     if found.option:
-        flag = f"--{found.option.replace('_', '-')} {threshold_of(found, estimate)!r}"
         if estimate.precision < session.precision:
-            line += f"at no threshold are {sought} of the pairs right; the best balance (F1): "
-        kept = f"{estimate.pairs:,} of {counted(len(found.values), 'pair')}"
-        line += f"`{flag}` of `qpr duplicates` keeps {kept} and about {estimate.share:.0%} of the "
-        line += "duplicates among these; "
-        return f"{line}the share of right pairs is {estimate.precision:.3f} ({limits})"
+            line += f"at no threshold are {sought} of the pairs right; {_BALANCE}"
+        line += _kept(session, estimate)
+        best = session.estimate(BEST_F1)
+        if best is None or best.pairs == estimate.pairs:
+            return line
+        return f"{line}; {_BALANCE}{_kept(session, best)}"
+    limits = _limits(estimate)
     limits += "; a query without an answer counts as wrong"
     line += f"the share of right first hits is {estimate.precision:.3f} ({limits})"
     swept, total = session.sweep(), estimate.precision * estimate.pairs
@@ -187,7 +205,7 @@ def _implied(session: Review) -> str:
     line += "" if precise else f"; from no score on are {sought} of the hits right"
     if best.threshold > 0:
         kept = f"{best.pairs:,} of {counted(len(found.values), 'first hit')}"
-        start = "" if precise else "the best balance (F1): "
+        start = "" if precise else _BALANCE
         share = best.pairs * best.precision / max(total, 1e-9)
         line += f"; {start}`--min-score {best.threshold:g}` of `qpr search` leaves {kept} and "
         line += f"{share:.0%} of the right ones; the share of right hits is {precision_text(best)}"

@@ -23,6 +23,7 @@ from qpr_jax.data.typed_rows import Fields, input_name
 from qpr_jax.duplicates.output import Pair, info_of, pair_key, read_other_columns
 from qpr_jax.duplicates.pairs import SWEPT
 from qpr_jax.duplicates.sampling import (
+    BEST_F1,
     Estimate,
     Strata,
     choose_threshold,
@@ -30,6 +31,7 @@ from qpr_jax.duplicates.sampling import (
     make_strata,
     rank_strata,
     share_of_right,
+    threshold_of,
 )
 from qpr_jax.errors import UserError, shortened
 from qpr_jax.files import StrPath, locked, write_atomically
@@ -177,15 +179,18 @@ class Review:
         self.current = last
         return True
 
-    def estimate(self) -> Estimate | None:
-        """Return the threshold that the labels recommend; None before the first."""
+    def estimate(self, precision: float | None = None) -> Estimate | None:
+        """Return the threshold that the labels recommend, here or for another precision.
+
+        None before the first label.
+        """
         yes, no = self.counts()
         if not (yes + no).any():
             return None
         if not self.found.option:
             counts = int(yes.sum()), int(no.sum())
             return share_of_right(*counts, self.found.copies, len(self.found.pairs))
-        return choose_threshold(self.found.strata, yes, no, self.precision)
+        return choose_threshold(self.found.strata, yes, no, precision or self.precision)
 
     def sweep(self) -> list[Estimate]:
         """Return what the labels say of the threshold that found the pairs, and of SWEPT above it.
@@ -253,14 +258,6 @@ def _labels(history: dict[int, bool | None]) -> dict[int, bool]:
     return {key: label for key, label in history.items() if label is not None}
 
 
-def threshold_of(found: FoundPairs, estimate: Estimate) -> float:
-    """Return the shortest decimal of `found.option` that accepts just the pairs of an estimate."""
-    last = float(found.values[estimate.pairs - 1])
-    beyond = float(np.append(found.values, -math.inf)[estimate.pairs])
-    rounded = (round(last, digits) for digits in range(1, 17))
-    return abs(next((value for value in rounded if beyond < value <= last), last))
-
-
 @contextlib.contextmanager
 def open_review(
     pairs: str, labels: StrPath, *, precision: float, format: str = ""
@@ -293,9 +290,9 @@ def sweep_labels(pairs: StrPath, labels: StrPath) -> list[Estimate]:
 
 def describe_review(review: Review) -> dict[str, Any]:
     """Return all that a page shows. Keys are strings, since JavaScript cuts 64 bits."""
-    found, estimate = review.found, review.estimate()
+    found = review.found
     yes, no = (int(counts.sum()) for counts in review.counts())
-    shown, implied = dict[str, Any](), dict[str, Any]()
+    shown = dict[str, Any]()
     if review.current is not None:
         pair = found.pairs[review.current]
         first, second = pair.question1, pair.question2
@@ -304,9 +301,6 @@ def describe_review(review: Review) -> dict[str, Any]:
             cells = others.get(f"{row}", {}).items()
             shown[name] = [[column, shortened(f"{cell}", 100)] for column, cell in cells]
         shown |= {"first": mark_words(first, second), "second": mark_words(second, first)}
-    if estimate:
-        implied = dataclasses.asdict(estimate) | {"option": found.option}
-        implied["threshold"] = threshold_of(found, estimate) if found.option else None
     return {
         "pair": shown or None,
         "yes": yes,
@@ -314,10 +308,18 @@ def describe_review(review: Review) -> dict[str, Any]:
         "skipped": len(review.history) - yes - no,
         "pairs": len(found.values),
         "precision": review.precision,
-        "estimate": implied or None,
+        "estimate": _described(found, review.estimate()),
+        "balance": _described(found, review.estimate(BEST_F1)),
         "can_undo": bool(review.history),
         "file": str(review.path),
     }
+
+
+def _described(found: FoundPairs, estimate: Estimate | None) -> dict[str, Any] | None:
+    if estimate is None:
+        return None
+    threshold = threshold_of(found.values, estimate) if found.option else None
+    return dataclasses.asdict(estimate) | {"option": found.option, "threshold": threshold}
 
 
 def _read_labels(path: pathlib.Path, found: FoundPairs) -> tuple[dict[int, bool | None], int]:

@@ -44,6 +44,7 @@ from qpr_jax.text.cleaning import folded
 log = logging.getLogger("qpr_jax")
 
 QUANTILE = 1.6448536269514722  # of the normal distribution, for intervals of 90 %
+BEST_F1 = math.inf  # a precision that no threshold has
 EACH = 10  # labels of each band that are asked first
 _RATIO = 0.85  # of what is left below the top of a stratum
 _STRATA = 50  # at most
@@ -167,6 +168,17 @@ def choose_threshold(strata: Strata, yes: np.ndarray, no: np.ndarray, precision:
     few[-1] = False  # all pairs
     last = _last_accepted(np.where(few, 0, precisions), strata.sizes, precision)
     return estimate_at(strata, yes, no, int(last))
+
+
+def threshold_of(values: np.ndarray, estimate: Estimate) -> float:
+    """Return the shortest decimal that accepts just the pairs of an estimate.
+
+    values: float64 [P], scores, or minus distances, the best first. The decimal has no sign.
+    """
+    last = float(values[estimate.pairs - 1])
+    beyond = float(np.append(values, -math.inf)[estimate.pairs])
+    rounded = (round(last, digits) for digits in range(1, 17))
+    return abs(next((value for value in rounded if beyond < value <= last), last))
 
 
 def estimate_at(strata: Strata, yes: np.ndarray, no: np.ndarray, last: int) -> Estimate:

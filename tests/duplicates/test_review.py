@@ -12,8 +12,8 @@ from qpr_jax.duplicates.review import (
     open_review,
     read_found_pairs,
     sweep_labels,
-    threshold_of,
 )
+from qpr_jax.duplicates.sampling import threshold_of
 from tests.refused import check_refused
 from tests.tables import read_table, write_table
 
@@ -79,7 +79,7 @@ def test_weights_count_all_pairs_of_strata_with_a_label(tmp_path, option):
     assert described["pair"] is None
     assert described["estimate"]["option"] == review.found.option == option
     distances = np.array([row["distance"] for row in pair_rows()])
-    value = threshold_of(review.found, found)
+    value = threshold_of(review.found.values, found)
     accepted = distances[1 / distances >= value if option == "threshold" else distances <= value]
     assert len(repr(value)) < 9
     assert len(accepted) == found.pairs == described["estimate"]["pairs"]
