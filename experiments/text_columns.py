@@ -15,7 +15,7 @@ import numpy as np
 
 from experiments.documentation import office_index, office_pages
 from qpr_jax import Retriever
-from qpr_jax.evaluation.retrieval import relevance_scores
+from qpr_jax.evaluation.answers import relevance_scores
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)

@@ -1,14 +1,10 @@
-"""Commands of scores: evaluate, errors (queries at which a run fails), calibrate."""
+"""Commands of scores: evaluate, and errors, the queries at which a run fails."""
 
 from __future__ import annotations
 
 import functools
 import logging
-import math
-import os
-import pathlib
 import re
-import shlex
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -23,24 +19,18 @@ from qpr_jax.data.splits import HELD_OUT, read_pairs
 from qpr_jax.data.tables import Table, read_table
 from qpr_jax.data.typed_rows import STANDARD_INPUT, input_name
 from qpr_jax.errors import UserError, counted, needs
-from qpr_jax.files import refuse_existing
 from qpr_jax.text.cleaning import folded
 
 if TYPE_CHECKING:
-    from qpr_jax.encoders.encoder import Encoder
     from qpr_jax.evaluation.retrieval import Encode
     from qpr_jax.index.protocol import Store
-    from qpr_jax.locations import FittedModel
     from qpr_jax.pair_model.hits import Rerank
 
 log = logging.getLogger("qpr_jax")
 
-_FITTED = "fitted to {labels:,} labels (duplicates: {duplicates:,})"
-_FIT = "`--threshold {threshold:g}` finds {duplicates:,} of {} duplicates, {others:,} of {} others"
-_NEXT = "next: `qpr duplicates TABLE --encoder %s --threshold %g`"
 # The options of each way to score, besides --beir and --task.
 _OPTIONS = {
-    "retrieval": "format text_column id_column skip_bad_rows other_texts cross_encoder",
+    "retrieval": "format text_column id_column skip_bad_rows other_texts failed cross_encoder",
     "classification": "format validation skip_bad_rows",
     "mining": "format skip_bad_rows",
     "translation": "skip_bad_rows",
@@ -58,6 +48,7 @@ _OPTIONS = {
 @cli.option("--text-column", help="Column of the query.  [default: question, query, ...]")
 @cli.option("--id-column", help="Column of the id.  [default: that of the index; id, qid, ...]")
 @cli.option("--other-texts", is_flag=True, help="Skip hits with the text of the query.")
+@cli.option("--failed", type=cli.FILE, help="CSV of the queries whose first hit is wrong.")
 @cli.option("--cross-encoder", type=cli.PATH, help="Also score the order of this folder's model.")
 @cli.option("--beir", type=cli.PATH, help="A folder in BEIR's format, instead of PAIRS.")
 @cli.option("--split", help="Split of --beir.  [default: test]")
@@ -72,6 +63,7 @@ def evaluate(
     text_column: str | None,
     id_column: str | None,
     other_texts: bool,
+    failed: str | None,
     cross_encoder: str | None,
     beir: str | None,
     split: str | None,
@@ -120,7 +112,11 @@ def evaluate(
             format=format or "",
             skip_bad_rows=skip_bad_rows,
         )
-        return _score_retrieval(folder, read_relevant, cross_encoder, other_texts=other_texts)
+        if failed is not None:
+            kinds.refuse_output(failed, kinds.FAILURES)
+        return _score_retrieval(
+            folder, read_relevant, cross_encoder, other_texts=other_texts, failed=failed
+        )
     if way == "classification" and validation is None:
         raise click.UsageError("classification needs --validation")
     encode = read_encoder(folder).encode
@@ -151,9 +147,14 @@ def _read_relevant(table: Table) -> dict[str, set[Id]]:
 
 
 def _score_retrieval(
-    folder: str, read: cli.Read, cross_encoder: str | None, *, other_texts: bool
+    folder: str,
+    read: cli.Read,
+    cross_encoder: str | None,
+    *,
+    other_texts: bool,
+    failed: str | None,
 ) -> dict[str, Any]:
-    from qpr_jax.evaluation.retrieval import relevance_scores
+    from qpr_jax.evaluation.answers import relevance_scores
     from qpr_jax.index.protocol import similar_id
 
     retriever = cli.load_index(folder, cross_encoder)
@@ -178,15 +179,17 @@ def _score_retrieval(
             counted(len(relevant), "query"),
         )
 
-    def score(word: Rerank) -> dict[str, Any]:
-        search = functools.partial(retriever.search, rerank=word)
-        return relevance_scores(search, relevant, other_texts=other_texts)
-
-    scores = score(False)
+    ways: dict[str, Rerank] = {"": False}
     if retriever.ordering(None):
-        scores["reranked"] = score(None)
+        ways["reranked"] = None
     if cross_encoder:
-        scores["cross_encoded"] = score("cross_encoder")
+        ways["cross_encoded"] = "cross_encoder"
+    scores: dict[str, Any] = {}
+    for name, word in ways.items():
+        search = functools.partial(retriever.search, rerank=word)
+        path = failed if name == [*ways][-1] else None
+        found = relevance_scores(search, relevant, other_texts=other_texts, failed=path)
+        scores |= {name: found} if name else found
     told = scores.get("reranked", scores).get("has_answer", {})
     if "no_min_score" in told:
         log.info("no `best_min_score`: %s", told["no_min_score"])
@@ -247,102 +250,17 @@ def errors(run: str, split: str, out: str) -> dict[str, Any]:
     Example: qpr errors runs/quora_sdml --out errors.csv
              qpr errors runs/quora_sdml --split validation --out errors.csv > errors.md
     """
-    from qpr_jax.evaluation import failures
+    from qpr_jax.evaluation import answers
 
     kinds.refuse_kind(run, kinds.RUN, kinds.INDEX)
     kinds.refuse_output(out, kinds.FAILURES)
     retriever, pairs = cli.load_index(run), read_pairs(run, split)
-    questions = failures.questions_of_pairs(retriever.store, pairs, f"{run}: splits/{split}.tsv")
+    questions = answers.questions_of_pairs(retriever.store, pairs, f"{run}: splits/{split}.tsv")
     words = retriever.encoder.summary().words
     vocabulary = None if words is None else frozenset(words)
-    results = failures.search_results(retriever.search, questions, pairs, vocabulary)
-    failures.write_failures(out, results)
+    results = answers.search_results(retriever.search, questions, pairs, vocabulary)
+    answers.write_failures(out, results)
     if not cli.wants_json():
-        click.echo(failures.summarize(results))
-    count = len(failures.failing(results))
+        click.echo(answers.summarize(results))
+    count = len(answers.failing(results))
     return {"out": out, "split": split, "queries": len(results), "failing": count}
-
-
-@cli.command(stopped="the scores are the old ones or the new ones")
-@cli.argument("encoder", type=cli.PATH)
-@cli.argument("labels", required=False, type=cli.PATH)
-@cli.option("--out", type=cli.FOLDER, help="New folder, instead of changing ENCODER.")
-@cli.table_format("LABELS")
-@cli.skip_bad_rows
-def calibrate(
-    encoder: str, labels: str | None, out: str | None, format: str | None, skip_bad_rows: bool
-) -> dict[str, Any]:
-    """Fit the scores of an encoder to LABELS, 20 or more.
-
-    LABELS are pairs that you judged: a table of question1, question2 and is_duplicate (0 or 1), as
-    `qpr review` writes it. Give all labels in one file, and pairs of both kinds. The scores change
-    only if they then fit better to labels that were held out. The command changes ENCODER, or
-    writes a changed copy to --out. It prints what the old and the new scores find among held-out
-    labels, and the threshold that finds as many duplicates as before.
-
-    With the column weight, which `qpr review` writes, a row stands for so many found pairs.
-    Without it, LABELS are taken for a whole table: texts that are near each other and have no
-    label are then no duplicates.
-
-    Example: qpr calibrate minilm labels.csv --out models/support
-    """
-    from qpr_jax.encoders.load import save_encoder
-    from qpr_jax.locations import run_encoder_folder, save_pair_model
-
-    if labels is None or not (labels == STANDARD_INPUT or os.path.exists(labels)):
-        near = kinds.similar_path(labels or "", kinds.LABELS)
-        what = f"{labels}: found none{near}" if labels else "expected labels"
-        raise UserError(what, remedy=kinds.instead(kinds.LABELS))
-    if out is not None:
-        refuse_existing(out)
-    if out is None and not pathlib.Path(encoder).is_dir():
-        what = f"expected the folder of an encoder to change, got the name {encoder!r}"
-        raise UserError(what, remedy="name a folder for the calibrated copy with --out")
-    read, model, facts = fit_labels(encoder, labels, format=format, skip_bad_rows=skip_bad_rows)
-    if out is None:
-        save_pair_model(run_encoder_folder(encoder), model)
-    else:
-        save_encoder(out, read, also=lambda folder: save_pair_model(folder, model))
-    log.info("%s: %s", out or encoder, _FITTED.format_map(facts))
-    for name in ("before", "after"):
-        log.info("held-out labels, %s: %s", name, _fit_text(facts, name))
-    if facts["lower"]:
-        name = "after, with a lower threshold that finds as many duplicates as before"
-        log.info("held-out labels, %s: %s", name, _fit_text(facts, "lower"))
-    if facts["after"]["brier"] >= facts["after"]["base_brier"] and not _sorts(facts):
-        log.warning(
-            "held-out labels do not show that the new scores tell duplicates from others: judge "
-            "more found pairs with `qpr review`"
-        )
-    else:
-        threshold = (facts["lower"] or facts["after"])["threshold"]
-        log.info(_NEXT, shlex.quote(out or encoder), threshold)
-    return {"out": out or encoder, **facts}
-
-
-def _sorts(facts: dict[str, Any]) -> bool:
-    """Return whether the duplicates found are two deviations more than in a random choice."""
-    count, fit = facts["labels"], facts["lower"] or facts["after"]
-    share, found = facts["duplicates"] / count, fit["duplicates"] + fit["others"]
-    variance = share * (1 - share) * found * (count - found) / (count - 1)
-    return bool(fit["duplicates"] - share * found > 2 * math.sqrt(variance))
-
-
-def _fit_text(facts: dict[str, Any], name: str) -> str:
-    fit, others = facts[name], facts["labels"] - facts["duplicates"]
-    text = _FIT.format(facts["duplicates"], others, **fit)
-    if fit["precision"] is None or fit["recall"] is None:
-        return text
-    return f"{text}; precision {fit['precision']:.2f}, recall {fit['recall']:.2f} by weight"
-
-
-def fit_labels(
-    encoder: str, labels: str, *, format: str | None = None, skip_bad_rows: bool = False
-) -> tuple[Encoder, FittedModel, dict[str, Any]]:
-    """Return an encoder, its model of pairs fitted to labels, and facts, as of `refit`."""
-    from qpr_jax.locations import read_encoder_and_model
-    from qpr_jax.pair_model.fitting import refit
-
-    labeled = read_question_pairs(labels, format=format, skip_bad_rows=skip_bad_rows, weighted=True)
-    read, model = read_encoder_and_model(encoder)
-    return read, *refit(model, labeled, read.encode(labeled.questions))

@@ -1,31 +1,39 @@
-"""The command `review`: judge found pairs, or first hits, in a browser."""
+"""Commands of labels: review, which asks for them, and calibrate, which fits scores to them."""
 
 from __future__ import annotations
 
 import json
 import logging
+import math
+import os
 import pathlib
 import secrets
 import shlex
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from qpr_jax import kinds
 from qpr_jax.cli import command as cli
-from qpr_jax.cli.evaluate import fit_labels
 from qpr_jax.cli.serve import PORT, allowed_hosts, host_names, host_option, listen, run_app
+from qpr_jax.data.question_pairs import read_question_pairs
 from qpr_jax.data.tables import read_table
 from qpr_jax.data.typed_rows import STANDARD_INPUT
 from qpr_jax.errors import UserError, counted, needs
-from qpr_jax.files import read_object
+from qpr_jax.files import read_object, refuse_existing
 
 if TYPE_CHECKING:
     from qpr_jax.duplicates.review import Review
     from qpr_jax.duplicates.sampling import Estimate
+    from qpr_jax.encoders.encoder import Encoder
+    from qpr_jax.locations import FittedModel
 
 log = logging.getLogger("qpr_jax")
 
+_FITTED = "fitted to {labels:,} labels (duplicates: {duplicates:,})"
+_FIT = "`--threshold {threshold:g}` finds {duplicates:,} of {} duplicates, {others:,} of {} others"
+_NEXT = "next: `qpr duplicates TABLE --encoder %s --threshold %g`"
 _BALANCE = "the best balance (F1): "
 
 
@@ -210,3 +218,94 @@ def _implied(session: Review) -> str:
         line += f"; {start}`--min-score {best.threshold:g}` of `qpr search` leaves {kept} and "
         line += f"{share:.0%} of the right ones; the share of right hits is {precision_text(best)}"
     return line
+
+
+@cli.command(stopped="the scores are the old ones or the new ones")
+@cli.argument("encoder", type=cli.PATH)
+@cli.argument("labels", required=False, type=cli.PATH)
+@cli.option("--out", type=cli.FOLDER, help="New folder, instead of changing ENCODER.")
+@cli.table_format("LABELS")
+@cli.skip_bad_rows
+def calibrate(
+    encoder: str, labels: str | None, out: str | None, format: str | None, skip_bad_rows: bool
+) -> dict[str, Any]:
+    """Fit the scores of an encoder to LABELS, 20 or more.
+
+    LABELS are pairs that you judged: a table of question1, question2 and is_duplicate (0 or 1), as
+    `qpr review` writes it. Give all labels in one file, and pairs of both kinds. The scores change
+    only if they then fit better to labels that were held out. The command changes ENCODER, or
+    writes a changed copy to --out. It prints what the old and the new scores find among held-out
+    labels, and the threshold that finds as many duplicates as before.
+
+    With the column weight, which `qpr review` writes, a row stands for so many found pairs.
+    Without it, LABELS are taken for a whole table: texts that are near each other and have no
+    label are then no duplicates.
+
+    Example: qpr calibrate minilm labels.csv --out models/support
+    """
+    from qpr_jax.encoders.load import save_encoder
+    from qpr_jax.locations import run_encoder_folder, save_pair_model
+
+    if labels is None or not (labels == STANDARD_INPUT or os.path.exists(labels)):
+        near = kinds.similar_path(labels or "", kinds.LABELS)
+        what = f"{labels}: found none{near}" if labels else "expected labels"
+        raise UserError(what, remedy=kinds.instead(kinds.LABELS))
+    if out is not None:
+        refuse_existing(out)
+    if out is None and not pathlib.Path(encoder).is_dir():
+        what = f"expected the folder of an encoder to change, got the name {encoder!r}"
+        raise UserError(what, remedy="name a folder for the calibrated copy with --out")
+    read, model, facts = fit_labels(encoder, labels, format=format, skip_bad_rows=skip_bad_rows)
+    if out is None:
+        save_pair_model(run_encoder_folder(encoder), model)
+    else:
+        save_encoder(out, read, also=lambda folder: save_pair_model(folder, model))
+    log.info("%s: %s", out or encoder, _FITTED.format_map(facts))
+    for name in ("before", "after"):
+        log.info("held-out labels, %s: %s", name, _fit_text(facts, name))
+    if facts["lower"]:
+        name = "after, with a lower threshold that finds as many duplicates as before"
+        log.info("held-out labels, %s: %s", name, _fit_text(facts, "lower"))
+    if facts["after"]["brier"] >= facts["after"]["base_brier"] and not _sorts(facts):
+        log.warning(
+            "held-out labels do not show that the new scores tell duplicates from others: judge "
+            "more found pairs with `qpr review`"
+        )
+    else:
+        before, fit = facts["before"], facts["lower"] or facts["after"]
+        if fit["duplicates"] <= before["duplicates"] and fit["others"] >= before["others"]:
+            log.warning(
+                "held-out labels: the new scores say better how likely a pair is right, but sort "
+                "pairs no better than the old ones"
+            )
+        threshold = fit["threshold"]
+        log.info(_NEXT, shlex.quote(out or encoder), threshold)
+    return {"out": out or encoder, **facts}
+
+
+def _sorts(facts: dict[str, Any]) -> bool:
+    """Return whether the duplicates found are two deviations more than in a random choice."""
+    count, fit = facts["labels"], facts["lower"] or facts["after"]
+    share, found = facts["duplicates"] / count, fit["duplicates"] + fit["others"]
+    variance = share * (1 - share) * found * (count - found) / (count - 1)
+    return bool(fit["duplicates"] - share * found > 2 * math.sqrt(variance))
+
+
+def _fit_text(facts: dict[str, Any], name: str) -> str:
+    fit, others = facts[name], facts["labels"] - facts["duplicates"]
+    text = _FIT.format(facts["duplicates"], others, **fit)
+    if fit["precision"] is None or fit["recall"] is None:
+        return text
+    return f"{text}; precision {fit['precision']:.2f}, recall {fit['recall']:.2f} by weight"
+
+
+def fit_labels(
+    encoder: str, labels: str, *, format: str | None = None, skip_bad_rows: bool = False
+) -> tuple[Encoder, FittedModel, dict[str, Any]]:
+    """Return an encoder, its model of pairs fitted to labels, and facts, as of `refit`."""
+    from qpr_jax.locations import read_encoder_and_model
+    from qpr_jax.pair_model.fitting import refit
+
+    labeled = read_question_pairs(labels, format=format, skip_bad_rows=skip_bad_rows, weighted=True)
+    read, model = read_encoder_and_model(encoder)
+    return read, *refit(model, labeled, read.encode(labeled.questions))

@@ -12,18 +12,17 @@ the first row counts, so an encoder that gives all texts one vector finds one ri
 from __future__ import annotations
 
 import logging
-import math
 import time
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from qpr_jax.data.entries import Id, id_key, numbered
+from qpr_jax.data.entries import numbered
 from qpr_jax.data.parallel_sentences import Translations
-from qpr_jax.errors import counted, needs
-from qpr_jax.evaluation.scores import best_thresholds, hits, ranking_scores, reciprocal_rank
-from qpr_jax.index.protocol import CLOSE, Hit
+from qpr_jax.errors import needs
+from qpr_jax.evaluation.scores import hits, ranking_scores, reciprocal_rank
+from qpr_jax.index.protocol import Hit
 from qpr_jax.index.vectors import Vectors, exact_top_k, nearest
 from qpr_jax.models import unit_rows
 from qpr_jax.text.tokenizer import normalized_text, tokenize
@@ -98,78 +97,6 @@ def first_ranks(rankings: np.ndarray, query_rows: np.ndarray, clusters: np.ndarr
     """Return the rank of the first relevant question of each query, int64 [n], from 1; 0: none."""
     relevance = _relevance(rankings, query_rows, clusters)
     return np.where(relevance.any(axis=1), relevance.argmax(axis=1) + 1, 0)
-
-
-def search_in_blocks(search: SearchFn, queries: Sequence[str], k: int) -> list[Sequence[Hit]]:
-    """Search for many queries, some at once, and return the hits of each."""
-    found: list[Sequence[Hit]] = []
-    for start in range(0, len(queries), _BLOCK):
-        found += search(queries[start : start + _BLOCK], k)
-    return found
-
-
-def relevance_scores(
-    search: SearchFn, relevant: Mapping[str, Set[Id]], *, other_texts: bool = False
-) -> dict[str, Any]:
-    """Score a search, such as `Retriever.search`, for queries that need not be indexed.
-
-    Args:
-      search: returns hits, best first.
-      relevant: query -> `id_key` of each question that means the same; none: it has no answer.
-      other_texts: whether to ignore hits that have the text of the query.
-
-    Returns:
-      The number of `queries` with an answer, and their `hits@1`, `hits@10`, `mrr@20` and
-      `recall@10`. With queries that have none, `has_answer`, as of `answer_scores`.
-    """
-    queries = list(relevant)
-    relevance, first = np.zeros((len(queries), DEPTH), bool), list[Hit | None]()
-    all_hits = search_in_blocks(search, queries, 2 * DEPTH)
-    for row, (query, found) in enumerate(zip(queries, all_hits, strict=True)):
-        seen = [hit for hit in found if not other_texts or hit.question != query][:DEPTH]
-        relevance[row, : len(seen)] = [id_key(hit.id) in relevant[query] for hit in seen]
-        first.append(seen[0] if seen else None)
-    counts = np.array([len(relevant[query]) for query in queries])
-    answered = counts > 0
-    scores: dict[str, Any] = {"queries": int(answered.sum()), **first_scores(relevance[answered])}
-    scores["recall@10"] = float((relevance[answered, :10].sum(axis=1) / counts[answered]).mean())
-    if not answered.all():
-        scores["has_answer"] = answer_scores(first, answered)
-    return scores
-
-
-def answer_scores(first: Sequence[Hit | None], answered: np.ndarray) -> dict[str, Any]:
-    """Score how well first hits tell which queries have an answer.
-
-    Args:
-      first: the first hit of each query, None where there is none.
-      answered: bool [n], whether the query has an answer; both kinds occur.
-
-    Returns:
-      `unanswered`, the number of queries without an answer; `roc_auc` of the score, or of the
-      distance where there is no score. With scores, also the `accuracy` of `Hit.close`, and the
-      `best_min_score`, at which the accuracy is `best_accuracy`; both are None where the ROC AUC
-      may be chance (Mann and Whitney, 1947). `no_min_score` says why there is none.
-    """
-    scored = any(hit is not None and hit.score is not None for hit in first)
-    strengths = np.array(
-        [-np.inf if hit is None else (hit.score or 0) if scored else -hit.distance for hit in first]
-    )
-    best = best_thresholds(1 - strengths, answered)["accuracy"]
-    auc = roc_auc(-strengths[answered], -strengths[~answered])
-    count, others = int(answered.sum()), int((~answered).sum())
-    chance = 0.5 + 2 * math.sqrt((len(first) + 1) / (12 * count * others))
-    scores: dict[str, Any] = {"unanswered": others, "roc_auc": auc}
-    if not scored:
-        return scores | {"no_min_score": "hits in the order of distance have no score"}
-    scores["accuracy"] = float(((strengths >= CLOSE) == answered).mean())
-    scores |= dict.fromkeys(("best_min_score", "best_accuracy"))
-    if auc <= chance:
-        what = f"with {counted(count, 'query')} that have an answer and {others:,} without, a ROC "
-        what += f"AUC up to {min(chance, 1):.2f} may be chance; ask more of both kinds"
-        return scores | {"no_min_score": what}
-    scores["best_min_score"] = math.floor(1000 * min(1, 1 - best)) / 1000
-    return scores | {"best_accuracy": float(((1 - strengths <= best) == answered).mean())}
 
 
 def first_scores(relevance: np.ndarray) -> dict[str, float]:

@@ -224,9 +224,10 @@ def score_mining(encode: Encode, labeled: QuestionPairs) -> dict[str, float]:
 
 
 def best_thresholds(distances: np.ndarray, duplicates: np.ndarray) -> dict[str, float]:
-    """Return the thresholds of distances [P] with the best `accuracy` and `f1`, the smallest.
+    """Return the thresholds of distances [P] with the best `accuracy`, `f1` and `balanced`.
 
-    Accuracy has NO_THRESHOLD if calling no pair a duplicate is best. duplicates: bool [P].
+    That is the mean accuracy of both kinds. Of equal ones, the smallest. Accuracy has NO_THRESHOLD
+    if calling no pair a duplicate is best. duplicates: bool [P].
     """
     require_both_labels(duplicates)
     thresholds, counts, true = _at_each_threshold(distances, duplicates)
@@ -234,7 +235,10 @@ def best_thresholds(distances: np.ndarray, duplicates: np.ndarray) -> dict[str, 
     correct = np.append(others, true + others - (counts - true))
     accurate = np.append(NO_THRESHOLD, thresholds)[correct.argmax()]
     f1 = 2 * true / (counts + duplicates.sum())
-    return {"accuracy": float(accurate), "f1": float(thresholds[f1.argmax()])}
+    balanced = true / duplicates.sum() - (counts - true) / others
+    best = {"f1": f1, "balanced": balanced}
+    chosen = {name: float(thresholds[each.argmax()]) for name, each in best.items()}
+    return {"accuracy": float(accurate)} | chosen
 
 
 def classification_scores(

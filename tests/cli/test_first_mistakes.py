@@ -6,7 +6,7 @@ import pytest
 from qpr_jax import Retriever, UserError, find_duplicates
 from qpr_jax.data.tables import as_table, read_table
 from qpr_jax.errors import counted
-from qpr_jax.evaluation.retrieval import answer_scores
+from qpr_jax.evaluation.answers import answer_scores
 from qpr_jax.index.protocol import Hit
 
 WRITTEN = "name the file deduplicated beside it, or name the question's column"
@@ -36,11 +36,11 @@ def test_a_least_score_is_named_only_where_scores_tell():
         return answer_scores([Hit(0, "", 1, score) for score in scores], answered)
 
     told = best(*[0.9, 0.1] * 5)
-    assert (told["best_min_score"], told["best_accuracy"]) == (0.9, 1)
+    assert (told["best_min_score"], told["best_balanced_accuracy"]) == (0.9, 1)
     assert "no_min_score" not in told
     for scores in ([0.9, 0.1], [0.5, 0.5] * 20, [0.1, 0.9] * 20, [0.6, 0.7, 0.7, 0.6, 0.8] * 8):
         found = best(*scores)
-        assert (found["best_min_score"], found["best_accuracy"]) == (None, None)
+        assert (found["best_min_score"], found["best_balanced_accuracy"]) == (None, None)
         assert found["accuracy"] is not None
         half = len(scores) // 2
         counts = f"{counted(half, 'query')} that have an answer and {half} without, a ROC AUC up to"

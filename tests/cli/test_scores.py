@@ -6,13 +6,13 @@ import re
 import numpy as np
 import pytest
 
-from qpr_jax.cli import evaluate
+from qpr_jax.cli import judging
 from qpr_jax.data.beir_tasks import write_beir
 from qpr_jax.locations import read_encoder_and_model
 from qpr_jax.retriever import Retriever
 from tests.cli.conftest import QUESTIONS
 from tests.runs import WORDS, write_encoder, write_words
-from tests.tables import HEADER, write_table
+from tests.tables import HEADER, read_table, write_table
 
 
 def test_labels_are_scored(objects, run, tmp_path):
@@ -71,6 +71,21 @@ def test_both_stages_are_scored(done, objects, index, tmp_path):
     assert both == first
 
 
+def test_queries_that_fail_are_listed(objects, index, tmp_path):
+    rows = "query,id\nhow to learn python,5\ncook rice,8\ncook rice,5\nrice,3\nnone,\n"
+    (tmp_path / "q.csv").write_text(rows)
+    (scores,) = objects("evaluate", index, "q.csv", "--failed", "failed.csv")
+    failed = read_table(tmp_path / "failed.csv")
+    queries = [row["query"] for row in failed]
+    hits = {query: objects("search", index, "--query", query, "-k", 1)[0] for query in queries}
+    assert len(failed) == round(scores["queries"] * (1 - scores["hits@1"])) > 0
+    for row in failed:
+        first = hits[row["query"]]
+        assert (row["first_id"], row["first"]) == (str(first["id"]), first["question"])
+        assert row["first_id"] not in row["expected_ids"].split()
+        assert row["right_place"] == "" or int(row["right_place"]) > 1
+
+
 def test_queries_without_an_answer_are_told_by_their_first_hit(refused, objects, index, tmp_path):
     """Columns are found as `search` finds them, and a blank id is none."""
     rows = "Query,ID\nhow to learn python,5\ncook rice,8\nwhat is the capital of france,\n"
@@ -82,11 +97,12 @@ def test_queries_without_an_answer_are_told_by_their_first_hit(refused, objects,
     assert scores["has_answer"] == {"unanswered": 1, "roc_auc": 0.5, "no_min_score": no_score}
     told = scores["reranked"]["has_answer"]
     # Three queries are too few.
-    assert (told["best_min_score"], told["best_accuracy"]) == (None, None)
+    assert (told["best_min_score"], told["best_balanced_accuracy"]) == (None, None)
     assert "with 2 queries that have an answer and 1 without" in told["no_min_score"]
     assert told["unanswered"] == 1
     assert 0 <= told["roc_auc"] <= 1
     assert told["accuracy"] in (0, 1 / 3, 2 / 3, 1)
+    assert told["majority_accuracy"] == 2 / 3
     records = [{"text": "how to learn python", "id": 5}, {"text": "rice", "id": None}]
     (tmp_path / "q.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     (again,) = objects("evaluate", index, "q.jsonl")
@@ -98,6 +114,8 @@ def test_queries_without_an_answer_are_told_by_their_first_hit(refused, objects,
 @pytest.mark.parametrize(
     ("duplicates", "others", "brier", "warns"),
     [
+        (9, 3, 0.2, False),
+        (9, 9, 0.2, False),  # as sorted as before
         (17, 17, 0.3, False),  # no probabilities, but well sorted
         (12, 22, 0.3, True),
         (18, 32, 0.3, True),  # all labels
@@ -113,12 +131,13 @@ def test_new_scores_that_sort_are_not_called_chance(
     facts = {"labels": 50, "duplicates": 18, "before": at, "lower": lower}
     facts["after"] = at | {"brier": brier, "base_brier": 0.23}
     fitted = (*read_encoder_and_model("open_student"), facts)
-    monkeypatch.setattr(evaluate, "fit_labels", lambda *_, **__: fitted)
+    monkeypatch.setattr(judging, "fit_labels", lambda *_, **__: fitted)
     (tmp_path / "labels.csv").touch()
     err = done("calibrate", "open_student", "labels.csv", "--out", "copy")[1]
     last = err.splitlines()[-1]
     assert ("judge more found pairs with `qpr review`" in last) == warns
     assert ("next: `qpr duplicates TABLE --encoder copy --threshold 0.125`" in last) != warns
+    assert ("sort pairs no better" in err) == ((duplicates, others) == (9, 9))
 
 
 def test_a_run_gets_a_calibration(done, refused, tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from qpr_jax import Retriever, find_duplicates, kinds
 from qpr_jax.data.question_pairs import read_question_pairs
 from qpr_jax.errors import UserError
-from qpr_jax.evaluation.failures import COLUMNS
+from qpr_jax.evaluation.answers import COLUMNS
 from qpr_jax.locations import read_encoder
 from tests.cli.conftest import TABLE
 from tests.cli.test_data import write_pairs

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from qpr_jax.data.tables import Entry
 from qpr_jax.duplicates.search import find_duplicates
 from qpr_jax.errors import UserError
-from qpr_jax.evaluation.retrieval import relevance_scores
+from qpr_jax.evaluation.answers import relevance_scores
 from qpr_jax.index import milvus
 from qpr_jax.index.protocol import IndexConfig
 from qpr_jax.locations import index_config_of, read_encoder

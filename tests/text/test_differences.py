@@ -1,6 +1,6 @@
 import pytest
 
-from qpr_jax.evaluation.failures import kinds_of
+from qpr_jax.evaluation.answers import kinds_of
 from qpr_jax.text.differences import (
     Differences,
     base,

@@ -1,4 +1,4 @@
-"""Held-out queries whose first hit is no known paraphrase: a table, and counts by kind.
+"""Queries with known answers: scores of a search, and the queries at which it fails.
 
 A kind says what differs between two texts. A query is compared with the known paraphrase that
 shares most words with it, which does not depend on the index, so shares can be compared between
@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import collections
 import csv
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
 
-from qpr_jax.data.entries import id_key
+from qpr_jax.data.entries import Id, id_key
 from qpr_jax.data.question_pairs import connect
-from qpr_jax.errors import UserError
-from qpr_jax.evaluation.retrieval import DEPTH, SearchFn, search_in_blocks
+from qpr_jax.errors import UserError, counted
+from qpr_jax.evaluation.retrieval import DEPTH, SearchFn, first_scores, roc_auc
+from qpr_jax.evaluation.scores import best_thresholds
 from qpr_jax.files import StrPath, write_atomically
-from qpr_jax.index.protocol import Store
+from qpr_jax.index.protocol import CLOSE, Hit, Store
 from qpr_jax.text.differences import names_differ, negates, numbers_differ
 from qpr_jax.text.tokenizer import replace_surrogates, tokenize
 
@@ -27,6 +29,8 @@ COLUMNS = (
     *("query_id", "query", "expected_id", "expected", "expected_kinds"),
     *("first_id", "first", "first_distance", "first_kinds", "right_place", "right_distance"),
 )
+FAILED = ("query", "expected_ids", "right_place", "first_id", "first", "first_score")
+_BLOCK = 1024  # queries searched at once
 _SHORT, _LONG = 4, 20  # words
 _TIMES = 1.5  # as many words
 KINDS = {
@@ -41,6 +45,99 @@ KINDS = {
     "long": f"the query has more than {_LONG} words",
     "unseen": "the query has a word that the encoder does not know",
 }
+
+
+def search_in_blocks(search: SearchFn, queries: Sequence[str], k: int) -> list[Sequence[Hit]]:
+    """Search for many queries, some at once, and return the hits of each."""
+    found: list[Sequence[Hit]] = []
+    for start in range(0, len(queries), _BLOCK):
+        found += search(queries[start : start + _BLOCK], k)
+    return found
+
+
+def relevance_scores(
+    search: SearchFn,
+    relevant: Mapping[str, Set[Id]],
+    *,
+    other_texts: bool = False,
+    failed: StrPath | None = None,
+) -> dict[str, Any]:
+    """Score a search, such as `Retriever.search`, for queries that need not be indexed.
+
+    Args:
+      search: returns hits, best first.
+      relevant: query -> `id_key` of each question that means the same; none: it has no answer.
+      other_texts: whether to ignore hits that have the text of the query.
+      failed: gets the queries whose first hit is wrong, as CSV with the columns FAILED.
+
+    Returns:
+      The number of `queries` with an answer, and their `hits@1`, `hits@10`, `mrr@20` and
+      `recall@10`. With queries that have none, `has_answer`, as of `answer_scores`.
+    """
+    queries = list(relevant)
+    relevance, first = np.zeros((len(queries), DEPTH), bool), list[Hit | None]()
+    all_hits = search_in_blocks(search, queries, 2 * DEPTH)
+    for row, (query, found) in enumerate(zip(queries, all_hits, strict=True)):
+        seen = [hit for hit in found if not other_texts or hit.question != query][:DEPTH]
+        relevance[row, : len(seen)] = [id_key(hit.id) in relevant[query] for hit in seen]
+        first.append(seen[0] if seen else None)
+    counts = np.array([len(relevant[query]) for query in queries])
+    answered = counts > 0
+    scores: dict[str, Any] = {"queries": int(answered.sum()), **first_scores(relevance[answered])}
+    scores["recall@10"] = float((relevance[answered, :10].sum(axis=1) / counts[answered]).mean())
+    if not answered.all():
+        scores["has_answer"] = answer_scores(first, answered)
+    if failed is not None:
+        places = np.where(relevance.any(axis=1), relevance.argmax(axis=1) + 1, 0)
+        wrong = np.flatnonzero(answered & (places != 1)).tolist()
+        _write(failed, FAILED, (_failed(queries[i], relevant, places[i], first[i]) for i in wrong))
+    return scores
+
+
+def _failed(
+    query: str, relevant: Mapping[str, Set[Id]], place: int, hit: Hit | None
+) -> tuple[Any, ...]:
+    """Return the cells of FAILED; `place` is 0 where no hit is right."""
+    shown = (hit.id, hit.question, hit.score) if hit else (None, None, None)
+    return (query, sorted(map(str, relevant[query])), place or None, *shown)
+
+
+def answer_scores(first: Sequence[Hit | None], answered: np.ndarray) -> dict[str, Any]:
+    """Score how well first hits tell which queries have an answer.
+
+    Args:
+      first: the first hit of each query, None where there is none.
+      answered: bool [n], whether the query has an answer; both kinds occur.
+
+    Returns:
+      `unanswered`, the number of queries without an answer; `roc_auc` of the score, or of the
+      distance where there is no score. With scores, the `accuracy` of `Hit.close`, beside the
+      `majority_accuracy` of one answer to all; and the `best_min_score`, with the mean accuracy of
+      both kinds, `best_balanced_accuracy`: None where the ROC AUC may be chance (Mann and Whitney,
+      1947). `no_min_score` says why there is none.
+    """
+    scored = any(hit is not None and hit.score is not None for hit in first)
+    strengths = np.array(
+        [-np.inf if hit is None else (hit.score or 0) if scored else -hit.distance for hit in first]
+    )
+    best = best_thresholds(1 - strengths, answered)["balanced"]
+    auc = roc_auc(-strengths[answered], -strengths[~answered])
+    count, others = int(answered.sum()), int((~answered).sum())
+    chance = 0.5 + 2 * math.sqrt((len(first) + 1) / (12 * count * others))
+    scores: dict[str, Any] = {"unanswered": others, "roc_auc": auc}
+    if not scored:
+        return scores | {"no_min_score": "hits in the order of distance have no score"}
+    scores["accuracy"] = float(((strengths >= CLOSE) == answered).mean())
+    scores["majority_accuracy"] = max(count, others) / len(first)
+    scores |= dict.fromkeys(("best_min_score", "best_balanced_accuracy"))
+    if auc <= chance:
+        what = f"with {counted(count, 'query')} that have an answer and {others:,} without, a ROC "
+        what += f"AUC up to {min(chance, 1):.2f} may be chance; ask more of both kinds"
+        return scores | {"no_min_score": what}
+    scores["best_min_score"] = math.floor(1000 * min(1, 1 - best)) / 1000
+    right = (1 - strengths <= best) == answered
+    mean = (float(right[answered].mean()) + float(right[~answered].mean())) / 2
+    return scores | {"best_balanced_accuracy": mean}
 
 
 def kinds_of(query: str, other: str, vocabulary: frozenset[str] | None = None) -> list[str]:
@@ -142,11 +239,15 @@ def failing(results: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 def write_failures(path: StrPath, results: Sequence[Mapping[str, Any]]) -> None:
     """Write the queries that fail as CSV, whole or not at all; kinds are separated by blanks."""
+    _write(path, COLUMNS, (row.values() for row in failing(results)))
+
+
+def _write(path: StrPath, columns: Sequence[str], rows: Iterable[Iterable[Any]]) -> None:
     with write_atomically(path, "w") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        for row in failing(results):
-            cells = (" ".join(v) if isinstance(v, list) else v for v in row.values())
+        writer.writerow(columns)
+        for row in rows:
+            cells = (" ".join(v) if isinstance(v, list) else v for v in row)
             writer.writerow([replace_surrogates(v) if isinstance(v, str) else v for v in cells])
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from qpr_jax.errors import UserError
-from qpr_jax.evaluation.failures import (
+from qpr_jax.evaluation.answers import (
     COLUMNS,
     failing,
     known_paraphrases,
