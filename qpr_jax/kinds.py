@@ -87,7 +87,8 @@ _TEXT_NAME = re.compile(
 )
 _ID_NAME = re.compile(
     r"(?:(?:case|faq|incident|[ei]nquiry|issue|message|query|question|reference|ref|request|"
-    r"ticket) )+(?:code|id|key|no|nr|num|number|reference|ref)|key|reference|ref"
+    r"ticket) )+(?:code|id|key|no|nr|num|number|reference|ref)"
+    r"|case|incident|key|reference|ref|ticket"
 )
 
 

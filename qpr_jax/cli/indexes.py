@@ -16,9 +16,10 @@ import click
 
 from qpr_jax import kinds
 from qpr_jax.cli import command as cli
-from qpr_jax.data.columns import read_values
+from qpr_jax.data.columns import listed, read_values
 from qpr_jax.data.decoding import FORMATS
 from qpr_jax.data.entries import EXPECTED, Entry, Id, id_key, parse_key
+from qpr_jax.data.tables import Table
 from qpr_jax.data.typed_rows import STANDARD_INPUT, input_name
 from qpr_jax.errors import UserError, counted, shortened
 from qpr_jax.running import with_progress
@@ -209,6 +210,7 @@ def add(folder: str, questions: tuple[str, ...], read: cli.Read) -> None:
     count = replaced = 0
     try:
         for batch in cli.chunked(with_progress(table, "added")):
+            _require_ids(folder, index_config.id_column, read, table)
             for _, group in itertools.groupby(batch, lambda entry: entry.id is None):
                 some = [*group]
                 if keys := [id_key(entry.id) for entry in some if entry.id is not None]:
@@ -224,6 +226,16 @@ def add(folder: str, questions: tuple[str, ...], read: cli.Read) -> None:
     finally:  # after an error, too: the same command would add these twice
         added, now = f"{count - replaced:,} added", counted(len(retriever), "question")
         log.info("%s: %s, %s replaced, %s", folder, added, f"{replaced:,}", now)
+
+
+def _require_ids(folder: str, name: str, read: cli.Read, table: Table) -> None:
+    """UserError where a table of several columns lacks that of the ids of an index."""
+    chosen, asked = table.chosen, read.keywords["id"]
+    if name and chosen.names[1:] and not chosen.id and asked == "":
+        what = f"{table.where.rpartition(',')[0]}: expected the column of ids `{name}`, as in "
+        what += f"{folder}, got {listed(chosen.names)}"
+        remedy = "name another with `--id-column`, or number the rows with `--no-ids`"
+        raise UserError(what, remedy=remedy)
 
 
 @cli.command(stopped="either all these ids were removed from {folder}, or none")

@@ -225,7 +225,8 @@ def _odd_separator(plain: list[str], source: str) -> str:
 def found_id(read: Read, text: str) -> str:
     """Return the column of ids, if no name is usual, but one of ids of questions; else "".
 
-    It is the only such column with a short value in each row, and none twice.
+    It is the only such column with a short value in each row, and none twice. A value of several
+    words has a digit.
 
     Args:
       read: reads the rows of a table, which are read again later.
@@ -245,7 +246,8 @@ def found_id(read: Read, text: str) -> str:
             for name in [*seen]:
                 value = row.get(name)
                 key = f"{value}".strip() if isinstance(value, str | int) else ""
-                if not 0 < len(key) <= _LONGEST_ID or key in seen[name]:
+                is_id = " " not in key or any(map(str.isdigit, key))
+                if not (is_id and 0 < len(key) <= _LONGEST_ID) or key in seen[name]:
                     del seen[name]
                 else:
                     seen[name].add(key)

@@ -149,3 +149,16 @@ def test_what_the_package_wrote_is_no_table_of_questions(done, refused, run, tab
             find_duplicates(file)
     done("encode", run, f"found/groups.{output}", "--out", "v.npy", "--text-column", "question")
     done("encode", run, f"found/deduplicated.{output}", "--out", "w.npy")
+
+
+def test_a_table_without_the_ids_of_the_index_is_not_added(done, refused, run, tmp_path):
+    (tmp_path / "faq.csv").write_text("article,question\nKB-1,learn python\n")
+    done("index", "faq", "faq.csv", "--encoder", run, "--id-column", "article")
+    (tmp_path / "tickets.csv").write_text("when,question,who\nnow,cook rice,me\n")
+    said = "tickets.csv: expected the column of ids `article`, as in faq, got `when`, `question`"
+    refused(said, "add", "faq", "tickets.csv")
+    assert "0 added, 1 replaced, 1 question" in done("add", "faq", "faq.csv")[1]
+    done("add", "faq", "tickets.csv", "--no-ids")
+    done("add", "faq", "tickets.csv", "--id-column", "who")
+    done("add", "faq", given=b"bake bread\n")
+    assert [q.id for q in Retriever.load(tmp_path / "faq")] == ["KB-1", 0, "me", 1]

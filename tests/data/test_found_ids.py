@@ -14,9 +14,10 @@ from qpr_jax.data.tables import as_table, read_table
 TEXTS = ["is it open", "how do i pay", "where are you"]
 KEYS = ["VT-7", "VT-9", "VT-12"]
 NAMES = """Question_ID ticket_id TicketID Ticket_No. Case_# Case# ref_no Ref Ticket_Ref_No
-    message-id issue_key Incident_Number Query_Nr FAQ_code"""
+    message-id issue_key Incident_Number Query_Nr FAQ_code Ticket
+    CASE incident"""
 OTHER_NAMES = """phone_number order_number zip_code No # key_word user_id customer_id parent_id row
-    ticket number_of_tickets ticket_count error_code S.No line_no ticket_id_date"""
+    number_of_tickets ticket_count error_code S.No line_no ticket_id_date"""
 
 
 def table_of(name, keys=KEYS, **others):
@@ -63,6 +64,8 @@ def test_every_kind_of_table_has_them(tmp_path):
         (KEYS, {"case_ref": [1, 2, 3]}, [None] * 3),  # in doubt
         (KEYS, {"case_ref": [1, 2, 2]}, KEYS),
         (KEYS, {"uuid": [1, 2, 3]}, [1, 2, 3]),  # a usual name
+        (["lost", "no light", "open"], {}, [None] * 3),
+        (["case 7", "case 9", "open"], {}, ["case 7", "case 9", "open"]),
     ],
 )
 def test_values_decide(tmp_path, keys, others, ids):
