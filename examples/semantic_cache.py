@@ -53,7 +53,7 @@ class SemanticCache:
             new: Any = self.retriever.add([question], payload=[{"answer": answer, "time": now}])[0]
             times = self.times | {new: now}
             fresh = [id for id, at in times.items() if at > now - self.ttl and id not in copies]
-            self.retriever.remove(self.times.keys() - fresh[-self.size :])
+            self.retriever.remove(self.times.keys() - fresh[-self.size :], ignore_missing=True)
             self.times = {id: times[id] for id in fresh[-self.size :]}
             if new % self.size == 0:
                 self.retriever.compact()  # frees the room of what left

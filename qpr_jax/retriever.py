@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from qpr_jax import locations
+from qpr_jax import kinds, locations
 from qpr_jax.data.entries import Id, check_ids
 from qpr_jax.data.tables import as_queries, as_table, is_path
 from qpr_jax.encoders.encoder import Encoder, check_language, encode_in_parts
 from qpr_jax.encoders.load import default_encoder, encoder_folder, is_encoder
 from qpr_jax.errors import UserError, check_number, short
 from qpr_jax.files import StrPath
-from qpr_jax.index.build import INDEX
+from qpr_jax.index.build import INDEX, found_nothing
 from qpr_jax.index.protocol import (
     Entries,
     IndexConfig,
@@ -78,14 +78,14 @@ class Retriever:
 
         Args:
           location: a folder, or an address milvus://HOST:19530/NAME. Unless `indexed`, it may be an
-            encoder alone (see `encoders.load.encoder_folder`), as `minilm` or hf://ORG/NAME;
-            questions that are added to it are lost with the retriever unless it is saved.
+            encoder alone, as `minilm` or hf://ORG/NAME; added questions are lost unless saved.
           indexed: there must be an index.
           cross_encoder: folder of a cross-encoder, for `rerank="cross_encoder"`.
         """
         folder = encoder_folder(location)
-        is_missing = not (folder.exists() or "://" in os.fspath(location))
-        if not indexed and (is_missing or is_encoder(folder)) and not (folder / INDEX).exists():
+        if not (indexed or folder.exists() or "://" in os.fspath(location)):
+            raise found_nothing(location, kinds.ENCODER, f"{kinds.INDEX} or ")
+        if not indexed and is_encoder(folder) and not (folder / INDEX).exists():
             encoder, model = locations.read_encoder_and_model(folder)
             save = functools.partial(locations.save_encoder_and_model, encoder, model)
             name, index_config = str(folder), locations.index_config_of(encoder)

@@ -286,11 +286,15 @@ def refuse_part(folder: pathlib.Path) -> None:
         raise UserError(what, remedy=f"name the folder of this index: {folder.parent}")
 
 
-def found_nothing(location: StrPath, wanted: str) -> UserError:
-    """Return the error of a location where no index is, or no encoder, which may be a name."""
+def found_nothing(location: StrPath, wanted: str, other: str = "") -> UserError:
+    """Return the error of a location where no index is, or no encoder, which may be a name.
+
+    other: what else may have been there, as "an index or ".
+    """
     is_encoder, name = wanted == kinds.ENCODER, os.fspath(location)
     near = kinds.similar_path(location, wanted, *PACKAGED if is_encoder else ())
-    what, remedy = f"expected {wanted}, found none at {location}{near}", kinds.instead(wanted)
+    what = f"expected {other}{wanted}, found none at {location}{near}"
+    remedy = kinds.instead(wanted)
     if is_encoder:
         what += ", nor one of this name in $QPR_MODELS or ~/.cache/qpr_jax/models"
     if is_encoder and (of_hub := re.fullmatch(r"(\w[\w.-]*/)?(\w[\w.-]*)", name)):

@@ -193,7 +193,7 @@ def test_what_is_missing_or_does_not_fit_is_named(run, retriever, tmp_path):
     write_encoder(tmp_path / "saved", seed=1)
     check_refused(
         Retriever.load,
-        (tmp_path / "nowhere", "expected an encoder, found none at"),
+        (tmp_path / "nowhere", "expected an index or an encoder, found none at"),
         (tmp_path / "empty", "expected an index, found none at .*empty"),
         (run, "run: expected an index, got an encoder; `qpr index FOLDER TABLE --encoder"),
         (tmp_path / "saved", "expected an index of the encoder"),
