@@ -118,10 +118,13 @@ def _find_first_hits(index: str, queries: str, sample: int, format: str) -> str:
     from qpr_jax.duplicates.output import INFO
     from qpr_jax.duplicates.sampling import write_first_hits
 
-    folder = cli.beside(queries, "first_hits")
+    folder, place = cli.beside(queries, "first_hits"), os.path.realpath(index)
     if not (folder / INFO).exists():
         table = read_table(queries, id=None, payload=False, format=format)
-        write_first_hits(folder, cli.load_index(index), table, sample)
+        write_first_hits(folder, cli.load_index(index), table, sample, index=place)
+    elif (other := read_object(folder / INFO).get("index")) != place:
+        what = f"{folder}: has first hits of another index, {other}"
+        raise UserError(what, remedy="remove it, or rename the file of queries")
     return str(folder)
 
 
@@ -165,8 +168,8 @@ def _next_step(session: Review, pairs: str) -> str:
         return f"{start}; `qpr calibrate` would refuse now: {error.what}"
     command = shlex.join(["qpr", "calibrate", encoder, str(session.path), "--out", str(fitted)])
     options = shlex.join(["--encoder", str(fitted), "--labels", str(session.path)])
-    again = f"find duplicates again with `{options}` in another folder"
-    return f"next: `{command}` fits the scores to the labels; then {again}"
+    again = f"find duplicates again with `{options}`, the threshold that it names"
+    return f"next: `{command}` fits the scores to the labels; then {again}, and another folder"
 
 
 def _kept(session: Review, estimate: Estimate) -> str:
@@ -260,6 +263,12 @@ def calibrate(
         save_pair_model(run_encoder_folder(encoder), model)
     else:
         save_encoder(out, read, also=lambda folder: save_pair_model(folder, model))
+    if facts["duplicates"] == facts["labels"]:
+        log.warning(
+            "%s: no pair is labeled 0, so near texts without a label count as no duplicates; label "
+            "pairs of both kinds unless all duplicates have a label",
+            labels,
+        )
     log.info("%s: %s", out or encoder, _FITTED.format_map(facts))
     for name in ("before", "after"):
         log.info("held-out labels, %s: %s", name, _fit_text(facts, name))
@@ -276,10 +285,11 @@ def calibrate(
         if fit["duplicates"] <= before["duplicates"] and fit["others"] >= before["others"]:
             log.warning(
                 "held-out labels: the new scores say better how likely a pair is right, but sort "
-                "pairs no better than the old ones"
+                "pairs no better than the old ones: keep these, and give `qpr duplicates` the "
+                "labels with `--labels`"
             )
-        threshold = fit["threshold"]
-        log.info(_NEXT, shlex.quote(out or encoder), threshold)
+        else:
+            log.info(_NEXT, shlex.quote(out or encoder), fit["threshold"])
     return {"out": out or encoder, **facts}
 
 

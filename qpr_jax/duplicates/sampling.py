@@ -228,11 +228,13 @@ def _variance(fitted: np.ndarray, yes: np.ndarray, counts: np.ndarray) -> np.nda
     return mean * (1 - mean)
 
 
-def write_first_hits(folder: StrPath, retriever: Retriever, queries: Table, count: int) -> None:
+def write_first_hits(
+    folder: StrPath, retriever: Retriever, queries: Table, count: int, *, index: str = ""
+) -> None:
     """Search for a random sample of queries, and write each with its first hit, as `pairs.csv`.
 
     `id1` is the line of the query, `id2` the id of the hit; the payload of the hit has columns of
-    its own. UserError if there are no queries.
+    its own. UserError if there are no queries. index: its place, noted in info.json.
     """
     line_of = {entry.question: entry.line for entry in reversed(queries.entries)}
     texts = [*line_of]
@@ -253,8 +255,9 @@ def write_first_hits(folder: StrPath, retriever: Retriever, queries: Table, coun
     }
     columns |= {name: [(hit.payload or {}).get(name) for hit in hits] for name in payload}
     write_tables(pathlib.Path(folder), {"pairs": TableColumns(columns, columns)}, "csv")
-    info = {"first_hits": True, "encoder": retriever.encoder_name, "queries": len(line_of)}
-    info |= {"sample": len(texts), "id_column": "id2", "payload": payload, "files": ["pairs.csv"]}
+    info: dict[str, Any] = {"first_hits": True, "index": index, "encoder": retriever.encoder_name}
+    info |= {"queries": len(line_of), "sample": len(texts), "id_column": "id2"}
+    info |= {"payload": payload, "files": ["pairs.csv"]}
     write_json(pathlib.Path(folder, INFO), info)
 
 

@@ -93,6 +93,7 @@ _UNITS |= {"usd": "dollar", "gbp": "pound", "eur": "euro", "jpy": "yen", "inr": 
 _AMOUNT = re.compile(rf"([{''.join(_MONEY)}])\s?(\d(?:[\d.,]*\d)?)")
 _UNIT = re.compile(rf"(?<=\d)\s?[%{''.join(_MONEY)}]|(?i:\b(?:usd|gbp|eur|jpy|inr|per cent)\b)")
 _NUMBER_SIGN = re.compile(r"(?<!\w)#(?=\d)")  # #1043 is 1043
+_HALF_DAY = re.compile(r"(?<=\d)\s?([ap])\.?m\b\.?", re.IGNORECASE)
 _PLURAL = re.compile(r"\b([A-Z]{2,}|[^\W\d_]+\d+)s\b")  # PDFs, P60s
 _JOINS = frozenset(("and", "or", "nor", "with", "vs", "versus"))  # words in any order
 _SENTENCE = re.compile(r"(?<!\.[^\W\d_])[.!?\u3002\uff01\uff1f](?=\s|$)|[\r\n\u3002\uff01\uff1f]+")
@@ -158,7 +159,8 @@ def _plain(text: str) -> str:
     """Write amounts alike, and acronyms and codes in singular."""
     text = _AMOUNT.sub(lambda found: f" {found[2]} {_UNITS[found[1]]} ", text)
     text = _UNIT.sub(lambda found: f" {_UNITS[found[0].strip().lower()]} ", text)
-    return _PLURAL.sub(r"\1", _NUMBER_SIGN.sub("", text))
+    text = _HALF_DAY.sub(r"\1m", _NUMBER_SIGN.sub("", text))  # 5 p.m. is 5pm
+    return _PLURAL.sub(r"\1", text)
 
 
 def _stems(words: Iterable[str]) -> frozenset[str]:
@@ -198,7 +200,9 @@ def _compare(first: _Facts, second: _Facts) -> tuple[float, ...]:
     related = len(shared) >= _RELATED * len(either)
     clear = any(alike or (related and SMALL_WORDS.isdisjoint(pair)) for pair in affirmed)
     swapped = (alike and _swapped(first, second)) or _exchanged(first.tokens, second.tokens)
-    swapped = swapped or _lacks(first.roles, second.roles) or _lacks(second.roles, first.roles)
+    for role, other in (("with", "without"), *((("to", "from"), ("into", "from")) * alike)):
+        swapped = swapped or _meets(first.roles, role, second.roles, other)
+        swapped = swapped or _meets(second.roles, role, first.roles, other)
     affirming, denying = (second, first) if first.negates else (first, second)
     faulty = bool((affirming.words & _FAULTS) - denying.words)
     found = (
@@ -259,9 +263,13 @@ def _swapped(first: _Facts, second: _Facts) -> bool:
     )
 
 
-def _lacks(first: dict[str, tuple[str, str]], second: dict[str, tuple[str, str]]) -> bool:
-    """Return whether the second text is without what the first is with."""
-    return "with" in first and first["with"][1] == second.get("without", ("", ""))[1]
+def _meets(
+    first: dict[str, tuple[str, str]], role: str, second: dict[str, tuple[str, str]], other: str
+) -> bool:
+    """Return whether a word has a role in the first text alone, another in the second alone."""
+    word, none = first.get(role, ("", ""))[1], ("", "")
+    alone = word not in (first.get(other, none)[1], second.get(role, none)[1])
+    return alone and word == second.get(other, none)[1]
 
 
 def _exchanged(first: Sequence[str], second: Sequence[str]) -> bool:

@@ -33,8 +33,11 @@ _MARKS = ".,;:?!"
 # After a word. "!" right after a number is a factorial.
 _INNER = re.compile(rf"[{_MARKS}](?<=\w.)(?<!\d!)[{_MARKS}]*(?=\s)")
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
-# A number with commas, also the Indian ones (1,00,000), or one without.
-_GROUPED = re.compile(r"(?<!\d)\d{1,3}(?:,\d{2,3}){0,6},\d{3}(?!,?\d)(?:\.\d+)?|\d+(?:\.\d+)?")
+# A number with commas, also the Indian ones (1,00,000), one with a decimal comma, or one without.
+_GROUPED = re.compile(
+    r"(?<!\d)\d{1,3}(?:,\d{2,3}){0,6},\d{3}(?!,?\d)(?:\.\d+)?"
+    r"|(?<![\d.,])\d+,\d\d(?![.,]?\d)|\d+(?:\.\d+)?"
+)
 _SPELLED_NUMBERS = (
     "two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
     "seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred "
@@ -162,6 +165,7 @@ def number_list(text: str) -> list[str]:
 
 
 def _as_digits(number: str) -> str:
+    number = re.sub(r",(?=\d\d$)", ".", number)  # 25,00
     plain = f"{decimal.Decimal(number.replace(',', '')):f}"
     return plain.rstrip("0").removesuffix(".") if "." in plain else plain
 

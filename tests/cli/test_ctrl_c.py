@@ -3,6 +3,7 @@
 import fcntl
 import json
 import re
+import shutil
 import signal
 import struct
 import termios
@@ -132,7 +133,7 @@ def test_a_kill_loses_no_label_and_ctrl_c_says_what_they_imply(start, tmp_path):
     assert stopped == "stopped: every label given is on disk"
 
 
-def test_first_hits_of_queries_are_judged(start, index, tmp_path):
+def test_first_hits_of_queries_are_judged(start, qpr, index, tmp_path):
     (tmp_path / "q.csv").write_text("query,day\nlearn python fast,1\ncook some rice,2\n")
     client, process = review(start, index, "--queries", "q.csv")
     with client:
@@ -145,3 +146,6 @@ def test_first_hits_of_queries_are_judged(start, index, tmp_path):
     assert "2 labels: the share of right first hits is 0.500 (90 % interval 0." in stderr
     assert "; a query without an answer counts as wrong)" in stderr
     assert len(read_table(tmp_path / "q_first_hits" / "labels.csv")) == 2
+    shutil.copytree(index, tmp_path / "other")
+    said = qpr("review", "other", "--queries", "q.csv")[2]
+    assert f"q_first_hits: has first hits of another index, {index}; remove it" in said

@@ -124,6 +124,12 @@ MODEL = PlainModel(
         ("pay $5 extra", "pay 5 GBP extra", ["opposite"]),
         ("give 20% off", "give 20 percent off", []),
         ("give 20% off", "give $20 off", ["opposite"]),
+        ("it leaves at 5 pm", "it leaves at 5 am", ["names differ"]),
+        ("it leaves at 5 p.m. today", "it leaves at 5pm today", []),
+        ("I am 5 or 6", "am I 5 or 6", []),
+        ("pay 8,40 EUR", "pay 8.40 \u20ac", []),
+        ("the bus to the airport", "the bus from the airport", ["opposite"]),
+        ("from the airport to the hotel", "to the hotel from the airport", []),
     ],
 )
 def test_guards_are_the_same_both_ways(first, second, expected):
