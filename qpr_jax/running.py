@@ -12,6 +12,7 @@ import os
 import pathlib
 import pickle
 import resource
+import signal
 import sys
 import threading
 import time
@@ -230,3 +231,15 @@ def rounded(rate: float) -> str:
         return f"{rate:.1f}"
     digits = len(str(int(rate))) - 2
     return f"{round(rate, -digits):,.0f}"
+
+
+def end_with_parent() -> None:
+    """Send SIGTERM to this process when the one that started it is gone, as after a SIGKILL."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -28,6 +28,7 @@ from qpr_jax.duplicates.review import Review, describe_review
 from qpr_jax.errors import UserError
 from qpr_jax.index.protocol import similar_id
 from qpr_jax.retriever import Retriever
+from qpr_jax.running import end_with_parent
 from qpr_jax.serving import models
 from qpr_jax.serving.live import LiveIndex
 from qpr_jax.serving.middleware import (
@@ -94,6 +95,8 @@ def create_app() -> FastAPI:
         if shared:  # `qpr serve` waits for this file of each worker
             pathlib.Path(shared, f"ready-{os.getpid()}").touch()
 
+    if shared:
+        end_with_parent()
     try:
         settings = Settings.model_validate_json(os.environ.get(SETTINGS, "{}"))
         return make_app(settings.open_index(), settings, on_ready=on_ready)

@@ -88,6 +88,16 @@ def test_two_workers_share_the_index_and_the_metrics(mine):
         assert process.wait(60) == 0
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_workers_end_with_a_server_that_was_killed(mine):
+    with serving(mine, "--workers", "2") as (address, process):
+        workers = workers_of(process)
+        process.kill()
+        wait_until(lambda: not any(pathlib.Path(f"/proc/{pid}").exists() for pid in workers))
+        assert len(workers) == 2
+        assert not answers(address)
+
+
 def workers_of(process):
     """The processes that a server has started, but for the tracker of their resources."""
     children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
