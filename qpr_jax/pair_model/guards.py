@@ -92,6 +92,7 @@ _UNITS = _MONEY | {"%": "percent", "per cent": "percent"}
 _UNITS |= {"usd": "dollar", "gbp": "pound", "eur": "euro", "jpy": "yen", "inr": "rupee"}
 _AMOUNT = re.compile(rf"([{''.join(_MONEY)}])\s?(\d(?:[\d.,]*\d)?)")
 _UNIT = re.compile(rf"(?<=\d)\s?[%{''.join(_MONEY)}]|(?i:\b(?:usd|gbp|eur|jpy|inr|per cent)\b)")
+_OF_NUMBER = re.compile(rf"\d\s+({'|'.join({*_UNITS.values()})})s?\b", re.IGNORECASE)
 _NUMBER_SIGN = re.compile(r"(?<!\w)#(?=\d)")  # #1043 is 1043
 _HALF_DAY = re.compile(r"(?<=\d)\s?([ap])\.?m\b\.?", re.IGNORECASE)
 _PLURAL = re.compile(r"\b([A-Z]{2,}|[^\W\d_]+\d+)s\b")  # PDFs, P60s
@@ -150,7 +151,7 @@ def _read(text: str) -> _Facts:
         _stems(verbs),
         _roles(verbs),
         names(text) | codes,
-        frozenset(tokenize(text, signs=True)) - words,
+        frozenset(tokenize(text, signs=True)) - words | frozenset(_OF_NUMBER.findall(text.lower())),
         tuple(_stems(split_particles(tokenize(part))) for part in parts) if several else (),
     )
 
@@ -195,6 +196,7 @@ def _compare(first: _Facts, second: _Facts) -> tuple[float, ...]:
     first_names, second_names = first.names - second.names, second.names - first.names
     apart = {base(name)[:_STEM] for name in first.names | second.names}
     apart |= {word[:_STEM] for pair in opposites for word in pair}
+    apart |= {sign[:_STEM] for sign in first.signs ^ second.signs}
     shared, either = (first.stems & second.stems) - apart, (first.stems | second.stems) - apart
     alike = len(shared) >= _ALIKE * len(either)
     related = len(shared) >= _RELATED * len(either)
