@@ -26,7 +26,7 @@ from qpr_jax.text.differences import (
     numbers_moved,
     split_particles,
 )
-from qpr_jax.text.tokenizer import tokenize
+from qpr_jax.text.tokenizer import nfkc, tokenize
 
 GUARDS = (
     "number on one side",
@@ -92,7 +92,6 @@ _UNITS = _MONEY | {"%": "percent", "per cent": "percent"}
 _UNITS |= {"usd": "dollar", "gbp": "pound", "eur": "euro", "jpy": "yen", "inr": "rupee"}
 _AMOUNT = re.compile(rf"([{''.join(_MONEY)}])\s?(\d(?:[\d.,]*\d)?)")
 _UNIT = re.compile(rf"(?<=\d)\s?[%{''.join(_MONEY)}]|(?i:\b(?:usd|gbp|eur|jpy|inr|per cent)\b)")
-_OF_NUMBER = re.compile(rf"\d\s+({'|'.join({*_UNITS.values()})})s?\b", re.IGNORECASE)
 _NUMBER_SIGN = re.compile(r"(?<!\w)#(?=\d)")  # #1043 is 1043
 _HALF_DAY = re.compile(r"(?<=\d)\s?([ap])\.?m\b\.?", re.IGNORECASE)
 _PLURAL = re.compile(r"\b([A-Z]{2,}|[^\W\d_]+\d+)s\b")  # PDFs, P60s
@@ -125,13 +124,15 @@ class _Facts(NamedTuple):
     stems: frozenset[str]
     roles: dict[str, tuple[str, str]]  # the words before and after each of _ROLES
     names: frozenset[str]
-    signs: frozenset[str]
+    signs: frozenset[str]  # those of units as the words that they stand for
     sentences: tuple[frozenset[str], ...]  # the stems of each, if there are several
 
 
 @functools.lru_cache(1 << 16)
 def _read(text: str) -> _Facts:
-    text = _plain(_GREETING.sub(" ", text))
+    text = _NUMBER_SIGN.sub("", _GREETING.sub(" ", text))
+    signs = frozenset(tokenize(text, signs=True)).difference(tokenize(text))
+    text = _plain(text)
     tokens = tokenize(text)
     words = frozenset(tokens)
     verbs = split_particles(tokens)
@@ -151,7 +152,7 @@ def _read(text: str) -> _Facts:
         _stems(verbs),
         _roles(verbs),
         names(text) | codes,
-        frozenset(tokenize(text, signs=True)) - words | frozenset(_OF_NUMBER.findall(text.lower())),
+        frozenset(base(_UNITS.get(nfkc(sign), sign)) for sign in signs),
         tuple(_stems(split_particles(tokenize(part))) for part in parts) if several else (),
     )
 
@@ -160,8 +161,7 @@ def _plain(text: str) -> str:
     """Write amounts alike, and acronyms and codes in singular."""
     text = _AMOUNT.sub(lambda found: f" {found[2]} {_UNITS[found[1]]} ", text)
     text = _UNIT.sub(lambda found: f" {_UNITS[found[0].strip().lower()]} ", text)
-    text = _HALF_DAY.sub(r"\1m", _NUMBER_SIGN.sub("", text))  # 5 p.m. is 5pm
-    return _PLURAL.sub(r"\1", text)
+    return _PLURAL.sub(r"\1", _HALF_DAY.sub(r"\1m", text))  # 5 p.m. is 5pm
 
 
 def _stems(words: Iterable[str]) -> frozenset[str]:
@@ -196,7 +196,8 @@ def _compare(first: _Facts, second: _Facts) -> tuple[float, ...]:
     first_names, second_names = first.names - second.names, second.names - first.names
     apart = {base(name)[:_STEM] for name in first.names | second.names}
     apart |= {word[:_STEM] for pair in opposites for word in pair}
-    apart |= {sign[:_STEM] for sign in first.signs ^ second.signs}
+    signs, others = first.signs - second.bases, second.signs - first.bases
+    apart |= {sign[:_STEM] for sign in signs ^ others}
     shared, either = (first.stems & second.stems) - apart, (first.stems | second.stems) - apart
     alike = len(shared) >= _ALIKE * len(either)
     related = len(shared) >= _RELATED * len(either)
@@ -209,7 +210,7 @@ def _compare(first: _Facts, second: _Facts) -> tuple[float, ...]:
     faulty = bool((affirming.words & _FAULTS) - denying.words)
     found = (
         missing[0] != missing[1],
-        all(missing) or bool(moved) or (alike and _signs_differ(first.signs, second.signs)),
+        all(missing) or bool(moved) or (alike and _signs_differ(signs, others)),
         alike and first.negates != second.negates and affirmed == opposites and not faulty,
         clear or swapped,
         alike and bool(first_names - second.words) and bool(second_names - first.words),

@@ -122,6 +122,7 @@ MODEL = PlainModel(
         ("pay \xa35 extra", "pay 5 pounds extra", []),
         ("pay \u20ac 1,000.50 now", "pay 1000.5 EUR now", []),
         ("pay $5 extra", "pay 5 GBP extra", ["numbers differ", "opposite"]),
+        ("pay 5 dollars extra", "pay 5 extra", []),
         ("give 20% off", "give 20 percent off", []),
         ("give 20% off", "give $20 off", ["numbers differ", "opposite"]),
         ("give 20 % off", "give 20 off", ["numbers differ"]),
