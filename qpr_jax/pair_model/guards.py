@@ -93,7 +93,7 @@ _UNITS |= {"usd": "dollar", "gbp": "pound", "eur": "euro", "jpy": "yen", "inr": 
 _AMOUNT = re.compile(rf"([{''.join(_MONEY)}])\s?(\d(?:[\d.,]*\d)?)")
 _UNIT = re.compile(rf"(?<=\d)\s?[%{''.join(_MONEY)}]|(?i:\b(?:usd|gbp|eur|jpy|inr|per cent)\b)")
 _NUMBER_SIGN = re.compile(r"(?<!\w)#(?=\d)")  # #1043 is 1043
-_HALF_DAY = re.compile(r"(?<=\d)\s?([ap])\.?m\b\.?", re.IGNORECASE)
+_HALF_DAY = re.compile(r"(?<=\d)\s?([ap])(?:m|\.m\.?)(?!\w)", re.IGNORECASE)
 _PLURAL = re.compile(r"\b([A-Z]{2,}|[^\W\d_]+\d+)s\b")  # PDFs, P60s
 _JOINS = frozenset(("and", "or", "nor", "with", "vs", "versus"))  # words in any order
 _SENTENCE = re.compile(r"(?<!\.[^\W\d_])[.!?\u3002\uff01\uff1f](?=\s|$)|[\r\n\u3002\uff01\uff1f]+")

@@ -128,6 +128,7 @@ MODEL = PlainModel(
         ("give 20 % off", "give 20 off", ["numbers differ"]),
         ("it leaves at 5 pm", "it leaves at 5 am", ["names differ"]),
         ("it leaves at 5 p.m. today", "it leaves at 5pm today", []),
+        ("The bus left at 5 pm. My tram broke", "the bus left at 5pm", ["sentence on one side"]),
         ("I am 5 or 6", "am I 5 or 6", []),
         ("pay 8,40 EUR", "pay 8.40 \u20ac", []),
         ("the bus to the airport", "the bus from the airport", ["opposite"]),
