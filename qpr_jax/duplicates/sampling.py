@@ -264,10 +264,11 @@ def write_first_hits(
 def apply_labels(
     path: StrPath, rows: Rows, vectors: np.ndarray, pairs: Pairs, scores: np.ndarray
 ) -> tuple[Pairs, np.ndarray]:
-    """Leave out the pairs that a file labels 0, and give those that it labels 1 the score 1.
+    """Remove pairs labeled 0; set the score of pairs labeled 1 to 1.
 
-    A pair labeled 1 that was not found is added, if its rows may be compared. A message says how
-    many labels are on texts that no row has. UserError where the file has no labels.
+    A pair labeled 1 that was not found is added, if its rows may be compared. A warning counts the
+    labels on texts that no row has. path: a file of labels, as of `read_question_pairs`, which
+    raises UserError.
     """
     count, labels = len(vectors), dict(_read_labels(path, rows))
     same = np.array([key for key, label in labels.items() if label], np.int64)

@@ -18,7 +18,7 @@ import numpy as np
 from qpr_jax.data.entries import Id, id_key
 from qpr_jax.data.question_pairs import connect
 from qpr_jax.errors import UserError, counted
-from qpr_jax.evaluation.retrieval import DEPTH, SearchFn, first_scores, roc_auc
+from qpr_jax.evaluation.retrieval import DEPTH, SearchFn, first_right, first_scores, roc_auc
 from qpr_jax.evaluation.scores import best_thresholds
 from qpr_jax.files import StrPath, write_atomically
 from qpr_jax.index.protocol import CLOSE, Hit, Store
@@ -88,7 +88,7 @@ def relevance_scores(
     if not answered.all():
         scores["has_answer"] = answer_scores(first, answered)
     if failed is not None:
-        places = np.where(relevance.any(axis=1), relevance.argmax(axis=1) + 1, 0)
+        places = first_right(relevance)
         wrong = np.flatnonzero(answered & (places != 1)).tolist()
         _write(failed, FAILED, (_failed(queries[i], relevant, places[i], first[i]) for i in wrong))
     return scores

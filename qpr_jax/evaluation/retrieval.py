@@ -95,7 +95,11 @@ def retrieval_scores(
 
 def first_ranks(rankings: np.ndarray, query_rows: np.ndarray, clusters: np.ndarray) -> np.ndarray:
     """Return the rank of the first relevant question of each query, int64 [n], from 1; 0: none."""
-    relevance = _relevance(rankings, query_rows, clusters)
+    return first_right(_relevance(rankings, query_rows, clusters))
+
+
+def first_right(relevance: np.ndarray) -> np.ndarray:
+    """Return the rank of the first right hit of rankings bool [n, k]: int64 [n], 0 for none."""
     return np.where(relevance.any(axis=1), relevance.argmax(axis=1) + 1, 0)
 
 

@@ -168,6 +168,6 @@ def make_teacher(config: TrainConfig, dataset: TrainDataset, encoder: Encoder | 
     components = principal_components(vectors, dimension)
     if dataset.start:
         texts = [text for part in questions for text in part]
-        own = dataset.start.encode([texts[row] for row in sample])
-        components = components @ nearest_rotation(vectors @ components, own)
+        start_vectors = dataset.start.encode([texts[row] for row in sample])
+        components = components @ nearest_rotation(vectors @ components, start_vectors)
     return teacher._replace(components=distributed.from_first(components))

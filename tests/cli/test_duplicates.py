@@ -273,9 +273,9 @@ def test_labels_decide(done, run, tmp_path):
     (tmp_path / "t.csv").write_text("question\nlearn python\nlearn a python\ncook rice\n")
     rows = "question1,question2,is_duplicate\nLearn a python,learn python,0\ncook rye,bake,1\n"
     (tmp_path / "labels.csv").write_text(rows)
-    how = ("--encoder", run, "--max-distance", 4, "--out")
-    done("duplicates", "t.csv", *how, "all")
-    _, said = done("duplicates", "t.csv", *how, "judged", "--labels", "labels.csv")
+    options = ("--encoder", run, "--max-distance", 4, "--out")
+    done("duplicates", "t.csv", *options, "all")
+    _, said = done("duplicates", "t.csv", *options, "judged", "--labels", "labels.csv")
     found = [read_table(tmp_path / name / "pairs.csv") for name in ("all", "judged")]
     ids = [{(pair["id1"], pair["id2"]) for pair in pairs} for pairs in found]
     assert ids == [{("0", "1")}, set()]

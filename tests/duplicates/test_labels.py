@@ -50,10 +50,10 @@ def test_labels_decide_and_nothing_else_changes(run, tmp_path, seed):
 def test_rows_that_are_not_compared_stay_apart(run, tmp_path):
     table = [{"id": i, "text": t, "kind": k} for i, t, k in [(1, "learn", "a"), (2, "bake", "b")]]
     path = write_labels(tmp_path / "labels.csv", [["learn", "bake", 1], ["learn", "fly", 1]])
-    how = {"encoder": run, "threshold": 0.9, "labels": path}
-    assert sets_of(find_duplicates(table, **how)) == {frozenset([1, 2])}
-    assert not find_duplicates(table, **how, block_on="kind").pairs
-    across = find_duplicates([table[0]], against=[table[1]], **how)
+    options = {"encoder": run, "threshold": 0.9, "labels": path}
+    assert sets_of(find_duplicates(table, **options)) == {frozenset([1, 2])}
+    assert not find_duplicates(table, **options, block_on="kind").pairs
+    across = find_duplicates([table[0]], against=[table[1]], **options)
     assert [pair[:3] for pair in across.pairs] == [(1, 2, 1.0)]
     index = Retriever.build(table, encoder=run)
     more = [{"id": 3, "text": "fly"}]

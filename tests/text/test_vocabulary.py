@@ -202,17 +202,17 @@ def test_what_is_a_misspelling(word, meant):
 )
 def test_a_text_is_corrected_but_no_code_and_no_other_language(text, corrected):
     words = "how do i reset my password name mail open s"
-    known = vocabulary.Spelling(words.split())
-    assert known.corrected(text) == (text if corrected is None else corrected)
+    spelling = vocabulary.Spelling(words.split())
+    assert spelling.corrected(text) == (text if corrected is None else corrected)
 
 
 @given(st.lists(FEW_LETTERS, min_size=1, max_size=20), st.text("abc .@/é9", max_size=40))
 def test_correcting_keeps_known_words_and_adds_no_unknown_one(words, text):
-    known = vocabulary.Spelling(words)
-    before, after = (re.findall(r"[^\W\d_]+", each) for each in (text, known.corrected(text)))
+    spelling = vocabulary.Spelling(words)
+    before, after = (re.findall(r"[^\W\d_]+", each) for each in (text, spelling.corrected(text)))
     assert len(before) == len(after)
     for old, new in zip(before, after, strict=True):
-        assert new == old or (new in words and fold(old) not in known.places)
+        assert new == old or (new in words and fold(old) not in spelling.places)
 
 
 @pytest.mark.parametrize("searches", [0, 5, 10**9])

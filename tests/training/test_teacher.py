@@ -143,12 +143,13 @@ def test_a_student_of_an_encoder_learns_vectors_near_its_own(tmp_path, more):
     changes = {"teacher.model": str(path), "encoder.pretrained": str(TINY)}
     config = load_config("synthetic_sdml:smoke", changes)
     start = read_start(config)
-    own = start.encode(load_dataset(load_config("synthetic_sdml:smoke"), None).data.questions)
+    questions = load_dataset(load_config("synthetic_sdml:smoke"), None).data.questions
+    start_vectors = start.encode(questions)
     size = start.dimension + more
     rotation, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(size, size)))
-    np.save(path, (np.pad(own, [(0, 0), (0, more)]) @ rotation).astype(np.float32))
-    targets = load_dataset(config, None, start).teacher.targets(np.arange(len(own)))
-    np.testing.assert_allclose(targets, own, atol=1e-3)
+    np.save(path, (np.pad(start_vectors, [(0, 0), (0, more)]) @ rotation).astype(np.float32))
+    targets = load_dataset(config, None, start).teacher.targets(np.arange(len(questions)))
+    np.testing.assert_allclose(targets, start_vectors, atol=1e-3)
 
 
 @pytest.mark.parametrize(
